@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "cli/other_names.h"
 #include "cli/output.h"
 
 namespace onnx_fp8 {
@@ -172,7 +173,9 @@ struct Flags::Parser {
       throw UsageError("nothing expects the argument \"" + word + "\"");
     }
     std::string name = word.substr(0, word.find('='));
-    std::string nearest = Nearest(name, Names());
+    const std::vector<std::string> names = Names();
+    std::string nearest = MeantByOthers(name, names);
+    if (nearest.empty()) nearest = Nearest(name, names);
     throw UsageError(
         "there is no flag " + name +
         (nearest.empty() ? "" : "; did you mean " + nearest + "?"));

@@ -37,6 +37,13 @@ RunSettings KeptFlags(FlagMap flags) {
   return flags;
 }
 
+std::string CheckpointFolder(const std::string& folder, bool best) {
+  if (!best) return folder;
+  Check(RunFolder(BestFolder(folder)).HasCheckpoint(), "[", folder,
+        "] holds no best checkpoint: `onnx-fp8 train --save-best` keeps one");
+  return BestFolder(folder);
+}
+
 RunConfig LoadRun(const RunFolder& folder) {
   RunConfig config = folder.Load();
   config.settings = KeptFlags(std::move(config.settings));

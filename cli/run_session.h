@@ -2,6 +2,8 @@
 // A run's folder as this program uses it: its settings are flags of `train`.
 #pragma once
 
+#include <string>
+
 #include "cli/flags.h"
 #include "onnx_fp8/run_folder.h"
 #include "onnx_fp8/session.h"
@@ -11,6 +13,10 @@ namespace onnx_fp8 {
 // The flags that a run's folder keeps: all except those that hold for one start
 // only.
 RunSettings KeptFlags(FlagMap flags);
+
+// Where the newest checkpoint of a run lies, or the best one. Errors: there is
+// no best one.
+std::string CheckpointFolder(const std::string& folder, bool best);
 
 // The configuration of a run; its settings are KeptFlags. Errors:
 // RunFolder::Load's.

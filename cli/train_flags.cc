@@ -24,6 +24,9 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
             "steps between checkpoints (default: 100)");
   flags.Int("--val-every", &val_every, 1,
             "steps between validations (default: ends of epochs)");
+  flags.Choice("--save-best", &save_best, {"loss", "accuracy"},
+               "also keep the checkpoint with the best validation, in OUT/best "
+               "(eval --best, export --best)");
   shard.AddTo(flags);
   flags.Switch("--no-overlap", &no_overlap,
                "wait for each transfer, instead of going on with the step");
@@ -35,7 +38,8 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
   session.AddTo(flags);
   machine.AddTo(flags);
   flags.Group("Run");
-  flags.File("--init", &init, "start from these weights (.safetensors)");
+  flags.File("--init", &init,
+             "start from these weights (.safetensors; a whole state_dict too)");
   flags.File("--ort-training", &ort_training,
              "instead of MODEL: a folder of onnxruntime.training.artifacts, "
              "with its loss, optimizer, weights and moments");
@@ -66,6 +70,9 @@ void TrainFlags::Check(const Flags& flags) const {
   }
   if (flags.Has("--val-every") && val_data.empty()) {
     throw UsageError("--val-every needs --val-data");
+  }
+  if (flags.Has("--save-best") && val_data.empty()) {
+    throw UsageError("--save-best needs --val-data");
   }
   CheckStart();
   if (grad_accum > 65536) {

@@ -26,6 +26,7 @@ struct TrainFlags {
   int64_t seed = 0;
   int64_t save_every = 100;
   int64_t val_every = 0;
+  std::string save_best;
   bool no_shuffle = false;
   bool resume = false;
   bool json = false;

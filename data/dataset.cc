@@ -61,6 +61,11 @@ const Part& Find(const std::vector<Part>& parts, int64_t sample) {
 
 Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(!spec.files.empty(), "expected data files, got none");
+  if (spec.source) {
+    Check(spec.ranks == 1, "[", Files(),
+          "] expected files or arrays, which several ranks share, got batches");
+    return;
+  }
   Check(spec.batch_size > 0 && spec.batch_size <= UINT32_MAX,
         "expected a batch size in 1…2^32 - 1, got ", spec.batch_size);
   auto tokens = std::ranges::count_if(spec.files, IsTokenFile);
@@ -213,12 +218,13 @@ void Dataset::OpenTokens() {
 }
 
 int64_t Dataset::batches_per_epoch() const {
+  if (spec_.source) return spec_.source->batches;
   int64_t rest = spec_.drop_last ? 0 : spec_.batch_size - 1;
   return (size_ + rest) / spec_.batch_size;
 }
 
 int64_t Dataset::dropped() const {
-  return spec_.drop_last ? size_ % spec_.batch_size : 0;
+  return spec_.drop_last && !spec_.source ? size_ % spec_.batch_size : 0;
 }
 
 // Fisher and Yates' shuffle with counter-based numbers.
@@ -236,6 +242,7 @@ void Dataset::SetOrder(int64_t epoch) const {
 
 TensorMap Dataset::Batch(int64_t index) const {
   Check(index >= 0, "expected a batch from 0 on, got ", index);
+  if (spec_.source) return SourceBatch(index);
   SetOrder(index / batches_per_epoch());
   int64_t begin = index % batches_per_epoch() * spec_.batch_size;
   int64_t end = std::min(begin + spec_.batch_size, size_);
@@ -248,6 +255,25 @@ TensorMap Dataset::Batch(int64_t index) const {
     batch[column.input.name] = Rows(column, samples);
   }
   if (!tokens_.empty()) AddTokenWindows(samples, &batch);
+  return batch;
+}
+
+TensorMap Dataset::SourceBatch(int64_t index) const {
+  TensorMap given = spec_.source->batch(index, spec_.inputs);
+  TensorMap batch;
+  for (const DatasetInput& input : spec_.inputs) {
+    auto it = given.find(input.name);
+    std::vector<std::string> names;
+    for (const auto& [name, array] : given) names.push_back(name);
+    Check(it != given.end(), "[", Files(), "] expected an array \"", input.name,
+          "\" in a batch, got ", names.empty() ? "none" : Join(names));
+    const Tensor& array = it->second;
+    Check(Converts(array.dtype(), input.dtype), "[", Files(),
+          "] expected array \"", input.name, "\" of ", Name(input.dtype),
+          ", got ", Name(array.dtype()));
+    batch[input.name] =
+        Converted(array, input.dtype, Files() + ": " + input.name);
+  }
   return batch;
 }
 

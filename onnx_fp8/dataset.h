@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,16 @@ struct DatasetInput {
   bool whole = false;
 };
 
+// Batches that a caller makes.
+struct BatchSource {
+  // Batch `index` (from 0) of the run, with arrays for these inputs; whether
+  // the index decides it is the caller's affair.
+  std::function<TensorMap(int64_t index,
+                          const std::vector<DatasetInput>& inputs)>
+      batch;
+  int64_t batches = 0;  // of an epoch; 0: not known
+};
+
 struct DatasetSpec {
   // .npz, .npy and .safetensors, or .bin (token files), not both kinds. Arrays
   // of the same name are concatenated along the samples; files with different
@@ -37,6 +48,9 @@ struct DatasetSpec {
   // Arrays in memory, which are not copied, in place of those of files; the one
   // name in `files` then stands for them in messages.
   std::optional<TensorMap> arrays = {};
+  // The same for whole batches, which have their own size and order. Samples
+  // are not counted then.
+  std::optional<BatchSource> source = {};
   std::vector<DatasetInput> inputs;
   int64_t batch_size = 8;
   uint64_t seed = 0;
@@ -64,7 +78,7 @@ class Dataset {
 
   const DatasetSpec& spec() const { return spec_; }
   int64_t size() const { return size_; }  // samples
-  int64_t batches_per_epoch() const;
+  int64_t batches_per_epoch() const;      // 0: not known
   // Samples that each epoch leaves out.
   int64_t dropped() const;
 
@@ -104,6 +118,7 @@ class Dataset {
   void AddRows(const DatasetInput& input, const std::string& file,
                const Tensor& data);
   void CheckComplete(const std::vector<std::string>& unused);
+  TensorMap SourceBatch(int64_t index) const;
   void OpenTokens();
   void SetOrder(int64_t epoch) const;
   Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;

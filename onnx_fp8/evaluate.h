@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -20,18 +21,26 @@ struct Evaluation {
   std::optional<double> accuracy;
   // exp(loss), for a likelihood with one label per token.
   std::optional<double> perplexity;
+  // Numbers of the caller's own about the outputs, by name.
+  std::map<std::string, double> measures;
   bool complete = true;  // false: `stop` ended it
   std::string remark;    // a note on omitted samples; "" if there are none
 };
+
+// Gets the model's outputs for each batch, and the label; null: the batch has
+// none.
+using OutputObserver =
+    std::function<void(const TensorMap& outputs, const Tensor* label)>;
 
 // Loss of the session's model over one pass through `data`; `layout` is the
 // layout of `data`. If the model has a fixed batch size, a last partial batch
 // is filled with copies of its last sample, and a graph of the loss alone
 // counts only the real samples. (If the model computes its own loss, such a
-// batch is left out, with a remark.) `stop` is asked before each batch. Errors:
-// TrainingSession::Eval's.
+// batch is left out, with a remark.) `stop` is asked before each batch;
+// `observer` may be empty. Errors: TrainingSession::Eval's.
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout,
-                    const std::function<bool()>& stop = {});
+                    const std::function<bool()>& stop = {},
+                    const OutputObserver& observer = {});
 
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 //   model/          a copy of the model file, with its external data
 //   metrics.jsonl   see training/metrics.h
 //   latest, checkpoints/   see training/checkpoint.h
+//   best/           the same for the best checkpoint (TrainerSpec::save_best)
 //
 // It may come from somebody else: none of these may be a link, and whoever
 // reads the settings must not let them name a file that is written.
@@ -76,6 +77,9 @@ class RunFolder {
   int fd_ = -1;
   std::shared_ptr<void> lock_;  // closes it
 };
+
+// The folder of the best checkpoint of the run in `folder`.
+std::string BestFolder(const std::string& folder);
 
 // CRC-32 of a file's content, as text. Errors: it can't be read.
 std::string FileCrc(const std::string& path);

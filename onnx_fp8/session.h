@@ -76,8 +76,8 @@ struct SessionOptions {
   // graph/passes/tied_weights.h.
   bool tie_copies = true;
   std::vector<std::string> ties;
-  // .safetensors with initial values by FQN or initializer name; "": the
-  // model's own.
+  // .safetensors with initial values by FQN or initializer name, a whole
+  // state_dict too; "": the model's own.
   std::string init;
   // Logits of more bytes than these are computed in chunks of rows of about
   // this size, together with the loss and their gradients; 0: never; -1: above
@@ -137,6 +137,7 @@ struct StepResult {
 
 struct EvalResult {
   float loss = 0;  // 0 without a loss
+  bool has_loss = false;
   TensorMap outputs;
 };
 
@@ -218,7 +219,8 @@ class TrainingSession {
                      double lr) = 0;
   virtual StepResult Finish() = 0;
 
-  // Forward only; state is not changed. The label is needed only with a loss.
+  // Forward only; state is not changed. The label is needed for the loss alone:
+  // without it there is none.
   virtual EvalResult Eval(const TensorMap& feeds) = 0;
 
   // Loss, outputs and the gradient of every trained parameter for one batch, in
@@ -279,15 +281,18 @@ class TrainingSession {
   // divide the state; the session is unchanged.
   virtual void SetWeights(const TensorMap& weights) = 0;
 
-  // The file of the session with its present weights; a training step, with all
-  // of its state. They lie in PATH.data if `external_data` says so or the model
-  // would exceed Protobuf's 2 GiB. `into`: the model that the step was made
-  // from; it is written with the step's weights. Errors: `into` for a session
-  // that has the model itself; a model without these weights.
+  // The file of the session with its present weights, in evaluation mode:
+  // BatchNormalization normalizes by its running statistics, Dropout drops
+  // nothing. A training step stays one, with all of its state. They lie in
+  // PATH.data if `external_data` says so or the model would exceed Protobuf's 2
+  // GiB. `into`: the model that the step was made from; it is written with the
+  // step's weights. Errors: `into` for a session that has the model itself; a
+  // model without these weights.
   virtual void ExportOnnx(const std::string& path, bool external_data = false,
                           const std::string& into = "") = 0;
-  // The present weights by FQN in PyTorch's layout. Returns remarks for the
-  // user about names or layouts that the file had lost.
+  // The present weights by FQN in PyTorch's layout, and the running statistics
+  // of BatchNormalization with the numbers of batches that moved them. Returns
+  // remarks for the user about names or layouts that the file had lost.
   virtual std::vector<std::string> ExportSafetensors(
       const std::string& path) = 0;
 };

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -32,7 +33,10 @@ struct TrainerSpec {
   int64_t grad_accum = 1;  // the session's value
   int64_t save_every = 0;  // steps; 0: only at the end
   int64_t val_every = 0;   // steps; 0: ends of epochs, at least 50 steps apart
-  double lr = 0;           // for the schedule; the optimizer's is ignored
+  // "loss" or "accuracy": the checkpoint with the best one of a validation is
+  // kept in folder/best too, as another folder of checkpoints. "": none is.
+  std::string save_best;
+  double lr = 0;  // for the schedule; the optimizer's is ignored
   Schedule schedule;
   DataLayout layout;  // layout of the data sets
   // The run was interrupted in a validation; validate first.
@@ -57,6 +61,7 @@ struct TrainerResult {
   int64_t samples = 0;
   int64_t tokens = 0;                    // 0 if labels are not tokens
   std::optional<Evaluation> validation;  // the last one
+  int64_t best_step = 0;                 // of folder/best; 0: there is none
 };
 
 // A step that has been completed.
@@ -93,6 +98,12 @@ class TrainerEvents {
   // know of it; "": nothing.
   virtual void StepPlanned(const std::string& /*remark*/) {}
   virtual void StepDone(const StepEvent&) {}
+  // The outputs of each batch of a validation, if WatchesOutputs; then Measures
+  // gives numbers about them for Evaluation::measures.
+  virtual bool WatchesOutputs() const { return false; }
+  virtual void OutputsDone(const TensorMap& /*outputs*/,
+                           const Tensor* /*label*/) {}
+  virtual std::map<std::string, double> Measures() { return {}; }
   virtual void ValidationDone(int64_t /*step*/, int64_t /*total*/,
                               const Evaluation&) {}
   virtual void CheckpointSaved(int64_t /*step*/) {}
@@ -111,12 +122,18 @@ class TrainerEvents {
 void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec);
 
+// Errors: OptionError, if spec.save_best asks for the accuracy of a loss that
+// has none. RunTraining checks it too, when the run has begun.
+void CheckSaveBest(const TrainingSession& session, const Dataset& validation,
+                   const TrainerSpec& spec);
+
 // Trains until spec.steps are done, or until `stop` returns true; it is asked
 // before each step and each batch of a validation. A step takes grad_accum
 // batches. Step s reads batches (s - 1) · grad_accum … of `data`, so a resumed
 // run continues where it stopped. `validation` may be null. The last step is
 // saved. If a checkpoint can't be written, the run reports it and goes on.
 // Errors: those of a step or a validation; the steps before are saved.
+// CheckSaveBest's.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
                           TrainerEvents& events,

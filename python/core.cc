@@ -81,6 +81,9 @@ nb::dict EvaluationOf(const Evaluation& evaluation) {
   if (evaluation.tokens > 0) result["tokens"] = evaluation.tokens;
   if (evaluation.accuracy) result["accuracy"] = *evaluation.accuracy;
   if (evaluation.perplexity) result["perplexity"] = *evaluation.perplexity;
+  for (const auto& [name, value] : evaluation.measures) {
+    result[name.c_str()] = value;
+  }
   return result;
 }
 
@@ -91,8 +94,16 @@ auto Unlocked(F&& work) {
   return work();
 }
 
+// A fact of the session. Another thread may be in the middle of a step: who
+// waits for it leaves Python's lock to others.
+template <typename F>
+auto Ask(HostSession& session, F&& fn) {
+  return Unlocked([&] { return session.With(fn); });
+}
+
 nb::dict Step(HostSession& session, const nb::list& batches,
               std::optional<double> lr) {
+  session.RequireLoss();
   std::vector<TensorMap> feeds;
   for (nb::handle batch : batches) {
     feeds.push_back(FeedsOf(session, nb::cast<nb::dict>(batch)));
@@ -110,11 +121,14 @@ nb::tuple EvalBatch(HostSession& session, const nb::dict& batch) {
   EvalResult result = Unlocked([&] {
     return session.With([&](TrainingSession& s) { return s.Eval(feeds); });
   });
-  return nb::make_tuple(result.loss, ArraysOf(result.outputs));
+  nb::object loss = nb::none();
+  if (result.has_loss) loss = nb::cast(result.loss);
+  return nb::make_tuple(loss, ArraysOf(result.outputs));
 }
 
 nb::tuple Gradients(HostSession& session, const nb::dict& batch,
                     bool input_gradients) {
+  session.RequireLoss();
   TensorMap feeds = FeedsOf(session, batch);
   GradientResult result = Unlocked([&] {
     return session.With([&](TrainingSession& s) {
@@ -189,7 +203,7 @@ nb::list Inputs(const HostSession& session) {
 
 nb::list Parameters(HostSession& session) {
   nb::list list;
-  auto infos = session.With([](TrainingSession& s) { return s.Tensors(); });
+  auto infos = Ask(session, [](TrainingSession& s) { return s.Tensors(); });
   for (const ParameterInfo& info : infos) {
     nb::dict row = FactsOf(info);
     row["fqn"] = info.fqn;
@@ -203,7 +217,7 @@ nb::list Parameters(HostSession& session) {
 
 nb::dict Scales(HostSession& session) {
   nb::dict scales;
-  auto infos = session.With([](TrainingSession& s) { return s.Scales(); });
+  auto infos = Ask(session, [](TrainingSession& s) { return s.Scales(); });
   for (const ScaleInfo& info : infos) scales[info.key.c_str()] = info.scale;
   return scales;
 }
@@ -219,8 +233,24 @@ CapturedOutput::Listener ToPython(const nb::object& function) {
 // Calls Python at each event of a run, beside the notes of a log.
 class PythonEvents : public TrainingLog {
  public:
-  PythonEvents(Progress& progress, const nb::object& callback)
-      : TrainingLog(progress), callback_(callback) {}
+  // `watches`: whether the callback wants the outputs of validations.
+  PythonEvents(Progress& progress, const nb::object& callback, bool watches)
+      : TrainingLog(progress), callback_(callback), watches_(watches) {}
+
+  bool WatchesOutputs() const override { return watches_; }
+  void OutputsDone(const TensorMap& outputs, const Tensor* label) override {
+    nb::gil_scoped_acquire lock;
+    TensorMap own = Clones(outputs);  // the session goes on in their memory
+    nb::object labels = nb::none();
+    if (label) labels = ArrayOf(label->Clone());
+    callback_("outputs", nb::make_tuple(ArraysOf(own), labels));
+  }
+  std::map<std::string, double> Measures() override {
+    if (!watches_) return {};
+    nb::gil_scoped_acquire lock;
+    return nb::cast<std::map<std::string, double>>(
+        callback_("measures", nb::none()));
+  }
 
   void Begun(const std::string& trains) override {
     nb::gil_scoped_acquire lock;
@@ -258,6 +288,7 @@ class PythonEvents : public TrainingLog {
 
  private:
   const nb::object& callback_;
+  const bool watches_;
 };
 
 // Whether Ctrl-C was pressed. Python's exception waits for its raise.
@@ -278,22 +309,47 @@ class CtrlC {
   std::unique_ptr<nb::python_error> error_;
 };
 
-std::optional<TensorMap> TensorsOf(const std::optional<nb::dict>& arrays) {
-  if (!arrays) return std::nullopt;
-  return TensorsOf(*arrays);
+// Batches of a function of Python, called with an index and the names of the
+// inputs. Its arrays are converted as those of a step. `source` must outlive
+// the result, which may be copied without Python's lock.
+BatchSource BatchesOf(const nb::object& source) {
+  auto batch = [&source](int64_t index,
+                         const std::vector<DatasetInput>& inputs) {
+    nb::gil_scoped_acquire lock;
+    std::vector<std::string> names;
+    for (const DatasetInput& input : inputs) names.push_back(input.name);
+    TensorMap feeds =
+        TensorsOf(nb::cast<nb::dict>(source.attr("batch")(index, names)));
+    for (const DatasetInput& input : inputs) {
+      auto given = feeds.find(input.name);
+      if (given == feeds.end()) continue;
+      given->second = FeedAs(given->second, input.dtype, input.name);
+    }
+    return feeds;
+  };
+  return {batch, nb::cast<int64_t>(source.attr("length"))};
+}
+
+// A dict of arrays, or an object that makes batches; None: neither. `given`
+// must outlive the result.
+HostData HostDataOf(const nb::object& given) {
+  if (given.is_none()) return {};
+  if (nb::isinstance<nb::dict>(given)) {
+    return {.arrays = TensorsOf(nb::cast<nb::dict>(given))};
+  }
+  return {.source = BatchesOf(given)};
 }
 
 // Returns the summary as JSON, or "" if this is not the first rank.
 std::string TrainWith(const Arguments& arguments, const nb::object& callback,
-                      const nb::object& note,
-                      const std::optional<nb::dict>& data,
-                      const std::optional<nb::dict>& val_data) {
+                      const nb::object& note, bool watches,
+                      const nb::object& data, const nb::object& val_data) {
   CtrlC interrupt;
-  auto arrays = TensorsOf(data), val_arrays = TensorsOf(val_data);
+  HostData arrays = HostDataOf(data), val_arrays = HostDataOf(val_data);
   std::string text = Unlocked([&] {
     CapturedOutput output(ToPython(note));
     Progress unseen;
-    PythonEvents events(unseen, callback);
+    PythonEvents events(unseen, callback, watches);
     Train(arguments, {events, [&] { return interrupt.Pressed(); }, OpenRanks,
                       arrays, val_arrays});
     return output.text();
@@ -418,20 +474,21 @@ NB_MODULE(_core, module) {
                 [&](TrainingSession& s) { return s.ExportSafetensors(path); });
           },
           "path"_a, WithoutLock())
-      .def_prop_ro(
-          "step_count",
-          [](HostSession& session) {
-            return session.With([](TrainingSession& s) { return s.step(); });
-          })
+      .def_prop_ro("step_count",
+                   [](HostSession& session) {
+                     return Ask(session,
+                                [](TrainingSession& s) { return s.step(); });
+                   })
       .def_prop_ro("skipped_steps",
                    [](HostSession& session) {
-                     return session.With(
-                         [](TrainingSession& s) { return s.skipped_steps(); });
+                     return Ask(session, [](TrainingSession& s) {
+                       return s.skipped_steps();
+                     });
                    })
       .def_prop_ro("notes",
                    [](HostSession& session) {
-                     std::vector<std::string> notes = session.With(
-                         [](TrainingSession& s) { return s.Notes(); });
+                     std::vector<std::string> notes = Ask(
+                         session, [](TrainingSession& s) { return s.Notes(); });
                      for (std::string& note : notes) note = InKeywords(note);
                      return notes;
                    })
@@ -439,7 +496,7 @@ NB_MODULE(_core, module) {
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
   module.def("train", TrainWith, "arguments"_a, "callback"_a, "note"_a,
-             "data"_a = nb::none(), "val_data"_a = nb::none());
+             "watches"_a, "data"_a = nb::none(), "val_data"_a = nb::none());
   module.def("run_command", RunCommand, "name"_a, "arguments"_a, "note"_a);
   module.def("run_program", RunProgram, "name"_a, "arguments"_a);
   module.def("close_ranks", CloseRanks, WithoutLock());

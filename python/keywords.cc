@@ -30,6 +30,13 @@ std::string InKeywords(const std::string& message) {
     if (match[2].matched) named += " with" + match[2].str();
   }
   text = std::regex_replace(named + text, shortened, "--out$1");
+  // "did you mean --dtype bfloat16?" → "did you mean `dtype="bfloat16"`?"
+  static const std::regex meant("(did you mean )--([a-z-]+) ([^?]+)\\?");
+  if (std::regex_search(text, match, meant)) {
+    text = match.prefix().str() + match[1].str() + "`" +
+           WithUnderscores(match[2].str()) + "=\"" + match[3].str() + "\"`?" +
+           match.suffix().str();
+  }
   std::string result;
   for (; std::regex_search(text, match, flag); text = match.suffix()) {
     result += match.prefix().str() + match[1].str() + "`" +

@@ -16,12 +16,12 @@ namespace {
 
 // Flags of `train` that say how its loop runs.
 constexpr const char* kOfTheLoop[] = {
-    "--data",          "--val-data",       "--batch-size",
-    "--whole",         "--seq-len",        "--token-dtype",
-    "--no-shuffle",    "--steps",          "--epochs",
-    "--save-every",    "--val-every",      "--schedule",
-    "--out",           "--resume",         "--json",
-    "--memory-report", "--profile-summary"};
+    "--data",       "--val-data",      "--batch-size",
+    "--whole",      "--seq-len",       "--token-dtype",
+    "--no-shuffle", "--steps",         "--epochs",
+    "--save-every", "--val-every",     "--save-best",
+    "--schedule",   "--out",           "--resume",
+    "--json",       "--memory-report", "--profile-summary"};
 
 // All ranks of a job, and how they divide the work.
 struct Job {
@@ -89,6 +89,7 @@ HostSession::HostSession(const Arguments& arguments) {
   if (start_) start_->GoOn(*session_);
   inputs_ = session_->Inputs();
   const LossSpec loss = session_->Loss();
+  has_loss_ = !loss.kind.empty();
   const LossKind* kind = FindLoss(loss.kind);
   if (kind && std::ranges::find(inputs_, loss.label, &InputInfo::name) ==
                   inputs_.end()) {
@@ -99,5 +100,11 @@ HostSession::HostSession(const Arguments& arguments) {
 }
 
 HostSession::~HostSession() = default;
+
+void HostSession::RequireLoss() const {
+  if (has_loss_) return;
+  throw UsageError("--loss is missing: expected " + LossNames() +
+                   " where the session is made");
+}
 
 }  // namespace onnx_fp8

@@ -39,6 +39,8 @@ class HostSession {
   }
 
   double lr() const { return lr_; }
+  // Errors: UsageError; the session has no loss, and so can't train.
+  void RequireLoss() const;
   // The inputs and the label, for conversions of feeds.
   const std::vector<InputInfo>& inputs() const { return inputs_; }
 
@@ -47,6 +49,7 @@ class HostSession {
   std::optional<OrtStart> start_;           // its file does, too
   std::unique_ptr<TrainingSession> session_;
   std::vector<InputInfo> inputs_;
+  bool has_loss_ = false;
   double lr_ = 0;
   std::mutex mutex_;
 };

@@ -42,9 +42,11 @@ Tensor Filled(const Tensor& t, int64_t rows) {
 
 class EvaluationPass {
  public:
-  EvaluationPass(TrainingSession& session, const DataLayout& layout)
+  EvaluationPass(TrainingSession& session, const DataLayout& layout,
+                 const OutputObserver& observer)
       : session_(session),
         layout_(layout),
+        observer_(observer),
         loss_(session.Loss()),
         kind_(FindLoss(loss_.kind)) {}
 
@@ -60,6 +62,7 @@ class EvaluationPass {
     if (partial) Fill(&batch);
     EvalResult result = session_.Eval(batch);
     samples_ += rows;
+    if (observer_) Show(result.outputs, batch, rows);
     if (!kind_) {
       Sum(result.loss, rows);
       return;
@@ -104,6 +107,19 @@ class EvaluationPass {
     }
   }
 
+  // The outputs of the samples, without those that fill the batch.
+  void Show(TensorMap outputs, const TensorMap& batch, int64_t rows) const {
+    auto of_samples = [&](const Tensor& t) {
+      bool filled = t.rank() > 0 && t.dim(0) == layout_.batch_size;
+      return layout_.fixed_batch && filled ? FirstRows(t, rows) : t;
+    };
+    for (auto& [name, output] : outputs) output = of_samples(output);
+    auto label = batch.find(loss_.label);
+    if (label == batch.end()) return observer_(outputs, nullptr);
+    const Tensor own = of_samples(label->second);
+    observer_(outputs, &own);
+  }
+
   // The mean over nothing is not a number.
   void Sum(float loss, int64_t count) {
     if (count > 0) sum_ += loss * static_cast<double>(count);
@@ -112,6 +128,7 @@ class EvaluationPass {
 
   TrainingSession& session_;
   const DataLayout& layout_;
+  const OutputObserver& observer_;
   const LossSpec loss_;
   const LossKind* kind_;  // null: the model computes its own loss
   std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();
@@ -127,9 +144,9 @@ class EvaluationPass {
 }  // namespace
 
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
-                    const DataLayout& layout,
-                    const std::function<bool()>& stop) {
-  EvaluationPass pass(session, layout);
+                    const DataLayout& layout, const std::function<bool()>& stop,
+                    const OutputObserver& observer) {
+  EvaluationPass pass(session, layout, observer);
   for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
     if (stop && stop()) {
       Evaluation e = pass.Result();

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/export_model.h"
 
+#include <optional>
+
 #include "base/check.h"
+#include "data/safetensors.h"
+#include "graph/batch_statistics.h"
 #include "graph/onnx/export_weights.h"
 #include "graph/onnx/written_file.h"
+#include "training/torch_weights.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -30,6 +35,27 @@ SourceMap WeightsOf(const Graph& step, const SourceMap& state) {
   return weights;
 }
 
+// If the file or the initial weights tell it.
+std::optional<int64_t> BatchesBefore(const TrainingModel& model,
+                                     const StateStore& state,
+                                     const std::string& key) {
+  if (state.Has(key)) return IntAt(state.Host(key), 0);
+  const Value* held = model.graph->Find(key);
+  bool count = held && held->is_initializer() && IsInteger(held->dtype) &&
+               held->data.size() == 1;
+  if (!count) return std::nullopt;
+  return IntAt(held->data, 0);
+}
+
+// Adds statistics that stay: the file may hold one together with a tensor that
+// is trained.
+SourceMap WithStatistics(const TrainingModel& model, SourceMap state) {
+  for (const auto& s : BatchStatistics(*model.graph, {})) {
+    state.try_emplace(s.value->name, s.value->data);
+  }
+  return state;
+}
+
 }  // namespace
 
 void ExportModel(const TrainingModel& model, const SourceMap& state,
@@ -40,9 +66,12 @@ void ExportModel(const TrainingModel& model, const SourceMap& state,
     Check(model.step != nullptr, "[", file, "] expected a training step for ",
           into, ", got a model, which takes its own weights");
     ExportWithWeights(into, path,
-                      model.WithCopies(WeightsOf(*model.graph, state)), write);
+                      model.WithCopies(WeightsOf(*model.graph, state)), write,
+                      ExportMode::kEvaluation);
   } else if (!model.step) {
-    ExportWithWeights(file, path, model.WithCopies(state), write);
+    ExportWithWeights(file, path,
+                      model.WithCopies(WithStatistics(model, state)), write,
+                      ExportMode::kEvaluation);
   } else {
     const FileStep& step = *model.step;
     if (step.apply) {
@@ -51,6 +80,27 @@ void ExportModel(const TrainingModel& model, const SourceMap& state,
     }
     ExportWithWeights(file, path, Own(state, step.notes), write);
   }
+}
+
+std::vector<std::string> ExportTorch(const TrainingModel& model,
+                                     const SourceMap& weights,
+                                     const StateStore& state, int64_t batches,
+                                     const std::string& path) {
+  std::vector<std::string> remarks;
+  SourceMap arrays =
+      ToTorch(model.WithCopies(weights), model.AllNames(), &remarks);
+  for (const auto& s : BatchStatistics(*model.graph, model.AllNames())) {
+    auto kept = weights.find(s.value->name);
+    arrays.insert_or_assign(s.key, kept == weights.end()
+                                       ? TensorSource(s.value->data)
+                                       : kept->second);
+    std::optional<int64_t> before = BatchesBefore(model, state, s.count_key);
+    if (s.count_key.empty() || (!before && !s.moves)) continue;
+    int64_t count = before.value_or(0) + (s.moves ? batches : 0);
+    arrays.insert_or_assign(s.count_key, Tensor::Scalar(count));
+  }
+  WriteSafetensors(path, arrays);
+  return remarks;
 }
 
 }  // namespace onnx_fp8

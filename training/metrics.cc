@@ -22,7 +22,7 @@ namespace {
 
 using Line = nlohmann::ordered_json;
 
-void Add(Line& line, const char* key, double value) {
+void Add(Line& line, const std::string& key, double value) {
   if (std::isfinite(value)) {
     line[key] = value;
   } else {
@@ -31,7 +31,8 @@ void Add(Line& line, const char* key, double value) {
   }
 }
 
-void Add(Line& line, const char* key, const std::optional<double>& value) {
+void Add(Line& line, const std::string& key,
+         const std::optional<double>& value) {
   if (value) Add(line, key, *value);
 }
 
@@ -124,6 +125,9 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
   Add(line, "val_loss", metrics.val_loss);
   Add(line, "val_accuracy", metrics.val_accuracy);
   Add(line, "val_perplexity", metrics.val_perplexity);
+  for (const auto& [name, value] : metrics.measures) {
+    Add(line, "val_" + name, value);
+  }
   AppendLine(line.dump() + "\n");
 }
 

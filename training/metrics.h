@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,7 @@ struct ValidationMetrics {
   double val_loss = 0;
   std::optional<double> val_accuracy;
   std::optional<double> val_perplexity;
+  std::map<std::string, double> measures;  // written as val_NAME
 };
 
 // A file of JSON objects, one per line, that only grows.

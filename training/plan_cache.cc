@@ -24,6 +24,7 @@ std::map<std::string, Shape> ShapesOf(const Graph& graph,
 bool PlanKey::Fits(const PlanKey& wanted) const {
   return kind == wanted.kind && input_gradients == wanted.input_gradients &&
          shapes == wanted.shapes && sums == wanted.sums &&
+         has_loss == wanted.has_loss &&
          std::ranges::includes(wanted.values, values);
 }
 

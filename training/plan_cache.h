@@ -27,6 +27,7 @@ struct PlanKey {
   std::map<std::string, Shape> shapes = {};  // shapes of the inputs
   InputValues values = {};                   // of inputs that decided something
   MicroSums sums = {};                       // of kApply
+  bool has_loss = true;  // false: kEval without the label of the session's loss
 
   // Whether a plan for this key serves `wanted`, which may name more values.
   bool Fits(const PlanKey& wanted) const;

@@ -39,6 +39,8 @@ std::string ReasonOf(const nlohmann::json::exception& error) {
 
 }  // namespace
 
+std::string BestFolder(const std::string& folder) { return folder + "/best"; }
+
 std::string FileCrc(const std::string& path) {
   MappedFile file = MapFile(path);
   return Hex(Crc32(file.data, file.size));
@@ -60,7 +62,10 @@ bool RunFolder::HasCheckpoint() const {
 
 bool RunFolder::HoldsRun() const { return onnx_fp8::HoldsRun(path_); }
 
-void RunFolder::Clean() { CleanLeftovers(path_); }
+void RunFolder::Clean() {
+  CleanLeftovers(path_);
+  CleanLeftovers(BestFolder(path_));
+}
 
 // A place behind a link is no part of the run: no folder may decide that we
 // write there, or remove old checkpoints there.
@@ -68,8 +73,9 @@ void RunFolder::CheckPlain() const {
   constexpr auto kFile = fs::file_type::regular;
   constexpr auto kFolder = fs::file_type::directory;
   const std::pair<const char*, fs::file_type> kept[] = {
-      {"config.json", kFile}, {"metrics.jsonl", kFile}, {"latest", kFile},
-      {"model", kFolder},     {"checkpoints", kFolder},
+      {"config.json", kFile}, {"metrics.jsonl", kFile},      {"latest", kFile},
+      {"model", kFolder},     {"checkpoints", kFolder},      {"best", kFolder},
+      {"best/latest", kFile}, {"best/checkpoints", kFolder},
   };
   for (const auto& [name, expected] : kept) {
     std::string path = path_ + "/" + name;

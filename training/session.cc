@@ -2,13 +2,13 @@
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/check.h"
-#include "data/safetensors.h"
 #include "onnx_fp8/option_error.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
@@ -18,10 +18,12 @@
 #include "training/data_parallel.h"
 #include "training/export_model.h"
 #include "training/layers_remark.h"
+#include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
+#include "training/read_init.h"
 #include "training/run_scales.h"
 #include "training/session_state.h"
 #include "training/sharded_state.h"
@@ -32,7 +34,6 @@
 #include "training/step_report.h"
 #include "training/step_results.h"
 #include "training/take_parts.h"
-#include "training/torch_weights.h"
 #include "training/training_model.h"
 
 namespace onnx_fp8 {
@@ -51,6 +52,12 @@ void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
   throw OptionError(Concat(
       choice, ": expected ranks that compute whole layers (tp=1), got tp=",
       ranks->mesh().tp));
+}
+
+// A rate of another kind would change all weights to NaN, or move them uphill.
+void CheckRate(double lr) {
+  if (std::isfinite(static_cast<float>(lr)) && lr >= 0) return;
+  throw OptionError(Concat("`lr`: expected a number of at least 0, got ", lr));
 }
 
 class Session : public TrainingSession {
@@ -89,6 +96,7 @@ class Session : public TrainingSession {
         value->data = state_.Get(value->name);
       }
     }
+    for (const auto& [name, count] : model_.batches) state_.Set(name, count);
     source_.sharded = sharded_.parameters();
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
@@ -119,6 +127,7 @@ class Session : public TrainingSession {
 
   void Start(const std::vector<TensorMap>& micro_batches, double lr) override {
     CheckCount(micro_batches);
+    CheckRate(lr);
     if (step_done_) UseKeptScales();
     if (profiler_) profiler_->BeginStep();
     StartedStep started{step_ + 1, "", {}};
@@ -275,10 +284,9 @@ class Session : public TrainingSession {
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
-    std::vector<std::string> remarks;
-    WriteSafetensors(path, ToTorch(model_.WithCopies(Weights()),
-                                   model_.AllNames(), &remarks));
-    return remarks;
+    Settle();
+    return ExportTorch(model_, Weights(), state_,
+                       (step_ - skipped_) * options_.grad_accum, path);
   }
 
  private:
@@ -305,6 +313,9 @@ class Session : public TrainingSession {
   StateNotes Adopt(Checkpoint* checkpoint, const std::string& folder) {
     StateNotes notes = checkpoint->notes;
     TensorMap& state = checkpoint->state;  // may be views of a file
+    for (const Value* value : KeepStatistics(state, *model_.graph)) {
+      state_.Set(value->name, value->data);
+    }
     CheckWeights(*checkpoint, Weights(), folder);
     TakeParts(checkpoint, sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
@@ -357,11 +368,19 @@ class Session : public TrainingSession {
     sharded_.Divide(step.splits, model_.graph.get(), &state_);
   }
 
+  // Whether the feeds lack the label, which an evaluation needs for the loss
+  // alone.
+  bool Predicts(StepKind kind, const TensorMap& feeds) const {
+    return kind == StepKind::kEval && FindLoss(model_.loss.kind) &&
+           !feeds.contains(model_.loss.label);
+  }
+
   PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
                     bool input_gradients) {
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
+    key.has_loss = !Predicts(kind, feeds);
     return Planned(key, [&] { return NewPlan(key, input_gradients); });
   }
 
@@ -384,9 +403,11 @@ class Session : public TrainingSession {
   PlannedStep NewPlan(PlanKey key, bool input_gradients) {
     const StepKind kind = key.kind;
     const bool lays_out = scales_.Begin(kind);
+    StepSource source = source_;
+    if (!key.has_loss) source.loss.kind.clear();
     PlannedStep planned;
     planned.step =
-        BuildStepGraph(source_, kind, key.shapes, input_gradients, key.values);
+        BuildStepGraph(source, kind, key.shapes, input_gradients, key.values);
     key.values = planned.step.specialized.values;
     if (!sharded_.is_known()) DivideState(planned.step);
     if (lays_out) {

@@ -6,6 +6,7 @@ namespace onnx_fp8 {
 EvalResult EvalResultOf(const StepGraph& step, const TensorMap& outputs) {
   EvalResult result;
   if (!step.loss.empty()) {
+    result.has_loss = true;
     result.loss = outputs.at(step.loss).data<float>()[0];
   }
   for (const std::string& name : step.outputs) {

@@ -41,30 +41,29 @@ SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
   return arrays;
 }
 
-TensorMap FromTorch(const TensorMap& arrays,
+TensorMap FromTorch(TensorMap* arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path) {
   TensorMap weights;
-  Check(!arrays.empty(), "[", path, "] expected weights, got none");
-  for (const auto& [key, array] : arrays) {
-    const ParameterInfo* found = nullptr;
-    for (const ParameterInfo& info : parameters) {
-      if (info.fqn == key || info.name == key) found = &info;
-    }
-    Check(found != nullptr, "[", path, "] holds \"", key,
-          "\", which is no parameter of the model; `onnx-fp8 inspect` lists "
-          "them");
+  auto take = [&](const ParameterInfo& info, const std::string& key,
+                  bool turns) {
+    auto given = arrays->find(key);
+    if (given == arrays->end()) return;
+    const Tensor& array = given->second;
     Check(IsFloat(array.dtype()), "[", path, "] expected ", key,
           " of a float type, got ", Name(array.dtype()));
-    // An array under the file's own name has the file's layout.
-    bool turn = names.at(found->name).transposed && found->fqn == key &&
-                array.rank() == 2;
-    Tensor tensor = turn ? Transposed(array) : array;
-    Check(tensor.shape() == found->shape, "[", path, "] expected ", key,
-          " of shape ", ToString(found->shape), ", got ",
+    Tensor tensor = turns && array.rank() == 2 ? Transposed(array) : array;
+    Check(tensor.shape() == info.shape, "[", path, "] expected ", key,
+          " of shape ", ToString(info.shape), ", got ",
           ToString(tensor.shape()));
-    weights[found->name] = ConvertTo(tensor, found->dtype);
+    weights[info.name] = ConvertTo(tensor, info.dtype);
+    arrays->erase(given);
+  };
+  for (const ParameterInfo& info : parameters) {
+    take(info, info.fqn, names.at(info.name).transposed);
   }
+  // An array under the file's own name has the file's layout.
+  for (const ParameterInfo& info : parameters) take(info, info.name, false);
   return weights;
 }
 

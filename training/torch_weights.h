@@ -22,9 +22,9 @@ SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks);
 
 // The opposite: arrays by FQN or initializer name become contents of the file's
-// initializers. `path` names the arrays' file in messages. Errors: a name that
-// no parameter has, another shape.
-TensorMap FromTorch(const TensorMap& arrays,
+// initializers, and leave `arrays`. `path` names the arrays' file in messages.
+// Errors: another dtype or shape.
+TensorMap FromTorch(TensorMap* arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path);
 

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "collectives/mesh.h"
 #include "onnx_fp8/run_folder.h"
+#include "training/best_checkpoint.h"
 #include "training/data_layout.h"
 #include "training/metrics.h"
 
@@ -48,12 +49,14 @@ constexpr FixedNote kFixedNotes[] = {
 // The settings that decide the batches of a run.
 Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
   const DatasetSpec& files = data.spec();
-  return {{"seed", std::to_string(files.seed)},
-          {"batch_size", std::to_string(files.batch_size)},
-          {"grad_accum", std::to_string(spec.grad_accum)},
-          {"shuffle", files.shuffle ? "yes" : "no"},
-          {"seq_len", std::to_string(files.seq_len)},
-          {"samples", std::to_string(data.size())}};
+  Notes notes = {{"seed", std::to_string(files.seed)},
+                 {"grad_accum", std::to_string(spec.grad_accum)}};
+  if (files.source) return notes;  // the caller decides the batches
+  notes["batch_size"] = std::to_string(files.batch_size);
+  notes["shuffle"] = files.shuffle ? "yes" : "no";
+  notes["seq_len"] = std::to_string(files.seq_len);
+  notes["samples"] = std::to_string(data.size());
+  return notes;
 }
 
 class Trainer {
@@ -73,6 +76,7 @@ class Trainer {
         saved_step_(session.step()) {}
 
   TrainerResult Run() {
+    if (!spec_.save_best.empty()) best_.emplace(session_, validation_, spec_);
     try {
       Loop();
     } catch (...) {
@@ -84,6 +88,7 @@ class Trainer {
     if (session_.step() != saved_step_) Save(false);
     result_.saved = session_.step() == saved_step_ || spec_.folder.empty();
     if (result_.interrupted) events_.Interrupted(session_.step());
+    if (best_) result_.best_step = best_->step();
     return result_;
   }
 
@@ -207,6 +212,7 @@ class Trainer {
     if (spec_.val_every > 0) return step % spec_.val_every == 0;
     // At ends of epochs; if epochs are short, at the end of every k-th epoch.
     int64_t epoch = data_.batches_per_epoch();
+    if (epoch == 0) return false;  // it is not known when one ends
     int64_t wanted = kFewestSteps * spec_.grad_accum;
     int64_t period = (wanted + epoch - 1) / epoch * epoch;
     return step * spec_.grad_accum / period >
@@ -219,17 +225,36 @@ class Trainer {
     notes_[kValidationDue] = "yes";
     std::function<bool()> stop = stop_;
     if (spec_.shared_state) stop = [this] { return Stops(); };
-    Evaluation e = Evaluate(session_, *validation_, spec_.layout, stop);
+    OutputObserver observer;
+    if (events_.WatchesOutputs()) {
+      observer = [this](const TensorMap& outputs, const Tensor* label) {
+        events_.OutputsDone(outputs, label);
+      };
+    }
+    Evaluation e =
+        Evaluate(session_, *validation_, spec_.layout, stop, observer);
     if (!e.complete) return;
+    e.measures = events_.Measures();
     notes_.erase(kValidationDue);
     ValidationMetrics metrics;
     metrics.step = session_.step();
     metrics.val_loss = e.loss;
     metrics.val_accuracy = e.accuracy;
     metrics.val_perplexity = e.perplexity;
+    metrics.measures = e.measures;
     Record(metrics);
     events_.ValidationDone(session_.step(), spec_.steps, e);
     result_.validation = e;
+    if (best_) SaveBest(e);
+  }
+
+  void SaveBest(const Evaluation& e) {
+    try {
+      best_->Take(e, notes_);
+    } catch (const Error& error) {
+      events_.SaveFailed(
+          {session_.step(), error.what(), best_->step(), /*goes_on=*/true});
+    }
   }
 
   void Record(const Metrics& metrics) {
@@ -293,6 +318,7 @@ class Trainer {
   TrainerResult result_;
   std::vector<Metrics> pending_;  // lines that the disk has refused so far
   int64_t saved_step_;
+  std::optional<BestCheckpoint> best_;
   int64_t skipped_here_ = 0;
   double step_seconds_ = 0;  // smoothed
 };
@@ -306,6 +332,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   Notes ours = DataNotes(data, *spec);
   for (const auto& [key, option] : kFixedNotes) {
     auto it = notes.find(key);
+    if (!ours.contains(key)) continue;
     Check(it == notes.end() || it->second == ours[key], "[", spec->folder,
           "] was started with ", key, " ", it == notes.end() ? "" : it->second,
           ", got ", ours[key], " (", option,

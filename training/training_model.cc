@@ -2,19 +2,18 @@
 #include "training/training_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <set>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/joined.h"
-#include "data/safetensors.h"
 #include "graph/passes/straight_through.h"
 #include "optimizers/loss_scale.h"
 #include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
+#include "training/read_init.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
 #include "training/trains_line.h"
@@ -78,29 +77,6 @@ ParameterNames TrainingModel::AllNames() const {
 }
 
 namespace {
-
-// Weights by initializer name; values for a copy become the first's.
-TensorMap ReadInit(const TrainingModel& model, const std::string& path) {
-  std::vector<ParameterInfo> infos = model.Parameters();
-  ParameterNames names = model.AllNames();
-  for (const TiedCopy& copy : model.copies) {
-    auto named = names.emplace(copy.name, copy.torch).first;
-    infos.push_back({copy.name, named->second.fqn, copy.dtype, copy.shape});
-  }
-  TensorMap weights = FromTorch(ReadSafetensors(path), infos, names, path);
-  for (const TiedCopy& copy : model.copies) {
-    auto given = weights.find(copy.name);
-    if (given == weights.end()) continue;
-    Tensor own = copy.transposed ? Transposed(given->second) : given->second;
-    weights.erase(given);
-    auto first = weights.emplace(copy.first, own).first;
-    Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
-          path, "] expected the same numbers for ", copy.first, " and ",
-          copy.name,
-          ", which are one tensor (`tie_copies=false` trains them apart)");
-  }
-  return weights;
-}
 
 // The name of the output that the loss reads: the output that `loss` names, or
 // else the first one. If the model computes its loss: the output named there.
@@ -238,11 +214,7 @@ TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
   } else {
     DescribeModel(*options, import, &model);
   }
-  if (!options->init.empty()) {
-    for (auto& [name, tensor] : ReadInit(model, options->init)) {
-      model.graph->Find(name)->data = tensor;
-    }
-  }
+  if (!options->init.empty()) ReadInit(options->init, &model);
   return model;
 }
 

@@ -31,6 +31,18 @@ int Run(const Arguments& arguments);          // run.cc
 int Train(const Arguments& arguments);        // train.cc
 int Version(const Arguments& arguments);      // version.cc
 
+// Arrays in memory, or batches that the program makes, in place of files.
+struct HostData {
+  std::optional<TensorMap> arrays = {};
+  std::optional<BatchSource> source = {};
+
+  bool given() const { return arrays || source; }
+  void GiveTo(DatasetSpec* spec) const {
+    spec->arrays = arrays;
+    spec->source = source;
+  }
+};
+
 // A program that trains by `train` watches the run in place of the progress
 // line. `stop` ends the run, and signals are the program's own. So are the
 // ranks of its job: `ranks` gives those of --mesh, null for one process. After
@@ -40,9 +52,9 @@ struct TrainHost {
   std::function<bool()> stop;
   std::function<std::shared_ptr<const MeshRanks>(const std::string& mesh)>
       ranks;
-  // In place of --data and --val-data: arrays in memory.
-  std::optional<TensorMap> data = {};
-  std::optional<TensorMap> val_data = {};
+  // In place of --data and --val-data.
+  HostData data = {};
+  HostData val_data = {};
 };
 int Train(const Arguments& arguments, const TrainHost& host);
 

@@ -10,6 +10,7 @@
 #include "cli/report/text.h"
 #include "cli/run_session.h"
 #include "onnx_fp8/evaluate.h"
+#include "training/loss.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -21,6 +22,7 @@ struct EvalFlags {
   SessionFlags session;
   MachineFlags machine;
   bool json = false;
+  bool best = false;
 
   void AddTo(Flags& flags) {
     flags.Positional("MODEL", &model, "an .onnx file, or the folder of a run");
@@ -29,6 +31,9 @@ struct EvalFlags {
     data_flags.AddTo(flags);
     session.AddTo(flags);
     flags.Group("Options");
+    flags.Switch("--best", &best,
+                 "of a run with --save-best: the best checkpoint, in place of "
+                 "the newest");
     flags.Switch("--json", &json, "print one JSON object");
     machine.AddTo(flags);
     flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
@@ -41,6 +46,9 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
   bool run = std::filesystem::is_directory(values->model);
   SessionOptions options;
   std::string folder = values->model;
+  if (values->best && !run) {
+    throw UsageError("--best is for the folder of a run");
+  }
   if (run) {
     RunConfig config = LoadRun(RunFolder(folder));
     options = RunSessionOptions(config, values->session.budgets.Make());
@@ -58,8 +66,10 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
   ours.grad_accum = options.grad_accum;
   ours.seed = options.seed;
   auto session = TrainingSession::Create(ours);
-  if (session->Options().loss.kind.empty()) flags.Require({"--loss"});
-  if (run) session->Restore(folder);
+  if (session->Options().loss.kind.empty()) {
+    throw UsageError("--loss is missing: expected " + LossNames());
+  }
+  if (run) session->Restore(CheckpointFolder(folder, values->best));
   return session;
 }
 

@@ -27,6 +27,7 @@ struct ExportFlags {
   std::string folder, checkpoint, model;
   std::vector<std::string> out, outputs;
   bool external_data = false;
+  bool best = false;
   Budgets budgets;
 };
 
@@ -41,6 +42,7 @@ void ExportArtifacts(const ExportFlags& values) {
   if (AnyEnds(values.out, kCheckpoint)) {
     throw UsageError("--out: a .ckpt is for a run, got artifacts");
   }
+  if (values.best) throw UsageError("--best is for the folder of a run");
   OrtArtifacts artifacts =
       ReadOrtArtifacts(values.folder, values.budgets, values.checkpoint);
   TensorMap weights(artifacts.checkpoint.trained.begin(),
@@ -105,7 +107,7 @@ void ExportRun(const ExportFlags& values) {
   RequireNoFile(values.folder);
   auto session = TrainingSession::Create(
       RunSessionOptions(LoadRun(RunFolder(values.folder)), values.budgets));
-  session->Restore(values.folder);
+  session->Restore(CheckpointFolder(values.folder, values.best));
   for (const std::string& path : values.out) {
     if (Extension(path) == ".onnx") {
       session->ExportOnnx(path, values.external_data, values.model);
@@ -143,6 +145,10 @@ int Export(const Arguments& arguments) {
              "for a run of a training step: the model that the step was made "
              "from, which gets the weights (default: the step gets all of its "
              "state)");
+  flags.Switch(
+      "--best", &values.best,
+      "of a run with --save-best: the best checkpoint, in place of the "
+      "newest");
   AddExternalData(flags, &values.external_data);
   budget_flags.AddTo(flags);
   machine.AddTo(flags);

@@ -21,6 +21,7 @@
 #include "cli/train_flags.h"
 #include "collectives/agreement.h"
 #include "onnx_fp8/trainer.h"
+#include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
 
@@ -178,8 +179,8 @@ void TrainCommand::ReadFolder() {
             "run's own copy, ",
             config.model);
     }
-    if (host_ && host_->data) config.settings.erase("--data");
-    if (host_ && host_->val_data) config.settings.erase("--val-data");
+    if (host_ && host_->data.given()) config.settings.erase("--data");
+    if (host_ && host_->val_data.given()) config.settings.erase("--val-data");
     bool total = flags_.Given("--steps") || flags_.Given("--epochs");
     if (total) {
       config.settings.erase("--steps");
@@ -196,8 +197,8 @@ void TrainCommand::ReadFolder() {
     flags_.Require({"MODEL"});
   }
   // The names of arrays in memory stand in messages.
-  if (host_ && host_->val_data) values_.val_data = {"val_data"};
-  if (host_ && host_->data) {
+  if (host_ && host_->val_data.given()) values_.val_data = {"val_data"};
+  if (host_ && host_->data.given()) {
     values_.data = {"data"};
   } else {
     flags_.Require({"--data"});
@@ -235,7 +236,9 @@ void TrainCommand::CreateSession() {
       options, MakeProvider(provider_, options.provider_options), ranks_.get());
   // A training step in a file decides some of the flags.
   const SessionOptions& decided = session_->Options();
-  if (decided.loss.kind.empty()) flags_.Require({"--loss"});
+  if (decided.loss.kind.empty()) {
+    throw UsageError("--loss is missing: expected " + LossNames());
+  }
   values_.grad_accum = decided.grad_accum;
   if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
   if (start_) start_->GoOn(*session_);
@@ -255,7 +258,7 @@ void TrainCommand::OpenData() {
   files.shuffle = !values_.no_shuffle;
   files.seed = static_cast<uint64_t>(values_.seed);
   files.drop_last = true;
-  if (host_) files.arrays = host_->data;
+  if (host_) host_->data.GiveTo(&files);
   if (ranks_) {
     const bool shares = ranks_->mesh().data_ranks() > 1;
     Check(!shares || !spec_.layout.fixed_batch, "[", values_.model,
@@ -269,11 +272,12 @@ void TrainCommand::OpenData() {
   NoteFirst(data_->notes());
   if (!values_.val_data.empty() && (IsFirst() || SharesState())) {
     DatasetSpec spec = MakeDatasetSpec(values_.val_data, spec_.layout, budgets);
-    if (host_) spec.arrays = host_->val_data;
+    if (host_) host_->val_data.GiveTo(&spec);
     validation_.emplace(spec);
     NoteFirst(validation_->notes());
   }
   FillSpec();
+  if (validation_) CheckSaveBest(*session_, *validation_, spec_);
   if (values_.resume) Resume();
 }
 
@@ -284,11 +288,17 @@ void TrainCommand::FillSpec() {
   spec_.grad_accum = values_.grad_accum;
   spec_.save_every = values_.save_every;
   spec_.val_every = values_.val_every;
+  spec_.save_best = values_.save_best;
   spec_.lr = values_.optimizer.lr;
   spec_.schedule = values_.MakeSchedule();
   spec_.steps = values_.steps;
   if (values_.epochs == 0) return;
   int64_t batches = 0;
+  if (data_->batches_per_epoch() == 0) {
+    throw UsageError(
+        "--epochs: expected data whose length is known, got batches without "
+        "one: --steps says how long to train");
+  }
   Check(!__builtin_mul_overflow(values_.epochs, data_->batches_per_epoch(),
                                 &batches),
         "--epochs: expected less than 2^63 batches in all, got ",
@@ -352,7 +362,11 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
     if (r.validation->perplexity) {
       json["val_perplexity"] = *r.validation->perplexity;
     }
+    for (const auto& [name, value] : r.validation->measures) {
+      json["val_" + name] = value;
+    }
   }
+  if (r.best_step > 0) json["best_step"] = r.best_step;
   double seconds = std::max(r.seconds, 1e-9);
   json["seconds"] = r.seconds;
   json["samples_per_second"] = static_cast<double>(r.samples) / seconds;

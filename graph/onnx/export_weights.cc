@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "graph/onnx/body_names_internal.h"
+#include "graph/onnx/evaluation_mode_internal.h"
 #include "graph/onnx/inline_functions_internal.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"
@@ -52,7 +53,40 @@ void Find(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   }
 }
 
-// The same, and in the bodies of its nodes, whose tensors have unique names.
+// Tensors that are apart in training, and one in the file
+// (graph/passes/separate_tensors.h), get initializers of their own: in place of
+// the Identity that has the name, or as a statistic of BatchNormalization, with
+// the name of the tensor that it shared.
+void AddSeparated(const Weights& weights, onnx::GraphProto* graph,
+                  Places* held) {
+  auto add = [&](const std::string& name) {
+    onnx::TensorProto* proto = graph->add_initializer();
+    DescribeTensor(weights.at(name), name, proto);
+    held->emplace(name, proto);
+  };
+  auto missing = [&](const std::string& name) {
+    return weights.contains(name) && !held->contains(name);
+  };
+  auto* nodes = graph->mutable_node();
+  for (int i = nodes->size(); i-- > 0;) {
+    const auto& node = nodes->Get(i);
+    if (node.op_type() != "Identity" || !missing(node.output(0))) continue;
+    add(node.output(0));
+    nodes->DeleteSubrange(i, 1);
+  }
+  for (auto& node : *nodes) {
+    if (node.op_type() != "BatchNormalization" || node.input_size() < 5) {
+      continue;
+    }
+    for (int slot : {3, 4}) {
+      std::string own = node.input(slot) + (slot == 3 ? ".mean" : ".variance");
+      if (missing(own)) add(own);
+      if (weights.contains(own)) node.set_input(slot, own);
+    }
+  }
+}
+
+// As Find, and in the bodies of its nodes, whose tensors have unique names.
 void FindAll(const Weights& weights, onnx::GraphProto* graph, Places* held) {
   Find(weights, graph, held);
   for (auto& node : *graph->mutable_node()) {
@@ -65,10 +99,14 @@ void FindAll(const Weights& weights, onnx::GraphProto* graph, Places* held) {
 }  // namespace
 
 void ExportWithWeights(const std::string& in, const std::string& out,
-                       const SourceMap& weights, const WriteOptions& options) {
+                       const SourceMap& weights, const WriteOptions& options,
+                       ExportMode mode) {
   ModelFile file = ReadModelFile(in);
   Places held;
   Find(weights, file.model.mutable_graph(), &held);
+  if (held.size() < weights.size()) {
+    AddSeparated(weights, file.model.mutable_graph(), &held);
+  }
   for (auto& info : *file.model.mutable_training_info()) {
     if (info.has_algorithm()) Find(weights, info.mutable_algorithm(), &held);
     info.clear_initialization();
@@ -114,6 +152,7 @@ void ExportWithWeights(const std::string& in, const std::string& out,
       ToProto(data.Pull(), own, &proto);
     }
   }
+  if (mode == ExportMode::kEvaluation) SetEvaluationMode(&file.model);
   CopyExternalData(file, out);
   WriteModelFile(&file.model, contents, out, in, options);
 }

@@ -6,7 +6,12 @@ import os
 import pathlib
 import tempfile
 
-from ._errors import Error, MissingFileError
+from ._errors import Error, MissingFileError, OptionError
+
+
+# False means "not given", so False for these would be lost.
+_SWITCHED_OFF = {"shuffle": "no_shuffle=True", "overlap": "no_overlap=True", "tie": "no_tie=True",
+                 "tie_copies": "no_tie=True"}
 
 
 def _word(value):
@@ -33,6 +38,8 @@ def flags(options):
     arguments = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
+        if value is False and name in _SWITCHED_OFF:
+            raise OptionError(f"there is no option `{name}`; did you mean `{_SWITCHED_OFF[name]}`?")
         if value is None or value is False:
             continue
         if value is True:
@@ -41,6 +48,13 @@ def flags(options):
         for word in _words(name, value):
             arguments += [f"{flag}={word}"] if word else [flag, ""]
     return arguments
+
+
+def _described(model):
+    name = type(model).__name__
+    if hasattr(model, "state_dict") and hasattr(model, "named_parameters"):
+        return f"the PyTorch module {name}; onnx_fp8.torch.export writes its .onnx file"
+    return name
 
 
 class ModelFile:
@@ -59,8 +73,10 @@ class ModelFile:
             self._folder = tempfile.TemporaryDirectory(prefix="onnx_fp8.")
             self.path = os.path.join(self._folder.name, "model.onnx")
             pathlib.Path(self.path).write_bytes(model)
-        else:
+        elif isinstance(model, (str, os.PathLike)):
             self.path = os.path.abspath(os.fspath(model))
+        else:
+            raise OptionError(f"`model`: expected a path, bytes or a ModelProto, got {_described(model)}")
         self.words = [self.path]
 
 

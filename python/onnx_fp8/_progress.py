@@ -31,7 +31,9 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def validation(self, event):
-        names = [n for n in ("loss", "accuracy", "perplexity") if n in event]
+        own = ("loss", "accuracy", "perplexity")
+        others = event.keys() - {*own, "step", "total", "samples", "tokens", "remark"}
+        names = [n for n in (*own, *sorted(others)) if n in event]
         self.print(f"step {event['step']}/{event['total']}  " +
                   "  ".join(f"validation {n} {event[n]:.5g}" for n in names))
 

@@ -4,8 +4,10 @@ import json
 import os
 
 from . import _core
-from ._arrays import to_core
+from ._arrays import from_core, to_core
+from ._batches import Batches, are_files
 from ._errors import OptionError
+from ._metrics import Measures
 from ._notes import note
 from ._options import ModelFile, flags, naming_missing_files
 from ._progress import Progress
@@ -13,8 +15,11 @@ from ._ranks import watch_ranks
 
 
 def _run(name, model, options, *more):
-    if hasattr(options.get("data"), "items"):
-        raise OptionError("`data`: expected files, got arrays: these are for onnx_fp8.train and TrainingSession.eval")
+    data = options.get("data")
+    if not are_files(data):
+        got = "arrays" if hasattr(data, "items") else type(data).__name__
+        raise OptionError(f"`data`: expected files, got {got}: arrays and batches are for onnx_fp8.train and "
+                          "TrainingSession.eval")
     file = ModelFile(model)
     read = [options.get(key) for key in ("data", "init", "scales", "ort_training", "checkpoint")]
     with naming_missing_files(*file.words, *read):
@@ -57,18 +62,28 @@ def recipes() -> list[dict]:
 
 
 def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, on_step=None, on_validation=None,
-          on_checkpoint=None, progress: bool = True, **options) -> dict:
+          on_checkpoint=None, compute_metrics=None, progress: bool = True, **options) -> dict:
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
 
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts.
-    `data`, `val_data`: files, or a dict of arrays, which are not copied. With `mesh` all ranks give the same arrays.
+    `data`, `val_data`: files; or a dict of arrays, which are not copied (with `mesh` all ranks give the same ones); or
+    an iterable of batches, as a DataLoader: each is a dict, or a tuple in the order of the model's inputs with the label
+    last. Batches have their own size and order; `data` is iterated again at its end, `val_data` is read once.
     `on_step`, `on_validation` and `on_checkpoint` are called with a dict; their exceptions end the run after it is
-    saved. So does Ctrl-C; `resume=True` with the same `out` goes on. Returns the summary of `--json`;
-    its `trains` says what was trained, which `progress` prints when the run begins.
+    saved. So does Ctrl-C; `resume=True` with the same `out` goes on. `compute_metrics(outputs, labels)` returns a dict of
+    numbers about all outputs of a validation, which the events of `on_validation` have, too. `save_best="loss"` or
+    `"accuracy"` keeps the checkpoint with the best validation. Returns the summary of `--json`; its `trains` says what was
+    trained, which `progress` prints when the run begins.
     """
     line = Progress()
+    measures = Measures(compute_metrics)
 
     def watch(kind, event):
+        if kind == "outputs":
+            outputs, labels = event
+            return measures.add(from_core(outputs), None if labels is None else from_core({"labels": labels})["labels"])
+        if kind == "measures":
+            return measures.take()
         if progress and kind in ("begun", "step", "validation"):
             getattr(line, kind)(event)
         call = {"step": on_step, "validation": on_validation, "checkpoint": on_checkpoint}.get(kind)
@@ -80,8 +95,14 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         note(text)
 
     data = {"data": data, "val_data": val_data}
-    arrays = {name: to_core(value) for name, value in data.items() if hasattr(value, "items")}
-    files = {name: value for name, value in data.items() if name not in arrays}
+    arrays = {name: to_core(value, name) for name, value in data.items() if hasattr(value, "items")}
+    files = {name: value for name, value in data.items() if are_files(value)}
+    batches = {name: Batches(name, value, keep=name == "val_data") for name, value in data.items()
+               if name not in arrays and name not in files}
+    if "data" in batches:
+        for name in ("batch_size", "no_shuffle", "seq_len", "token_dtype"):
+            if options.get(name) not in (None, False):
+                raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
     given = files | {"out": out, "ort_training": ort_training, **options, "json": True}
     file = ModelFile(model)
     if options.get("mesh"):
@@ -89,7 +110,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     try:
         with naming_missing_files(*file.words, *files.values(), ort_training, options.get("init"),
                                   options.get("checkpoint")):
-            text = _core.train(file.words + flags(given), watch, tell, **arrays)
+            text = _core.train(file.words + flags(given), watch, tell, compute_metrics is not None, **arrays, **batches)
     except KeyboardInterrupt:
         line.print(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
         raise

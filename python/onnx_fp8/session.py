@@ -26,7 +26,7 @@ class StepResult:
 
 @dataclasses.dataclass(frozen=True)
 class EvalResult:
-    loss: float
+    loss: float | None
     outputs: dict[str, np.ndarray]
 
 
@@ -61,6 +61,18 @@ class ParameterInfo:
     reason: str
 
 
+def _micro_batches(batches, session):
+    """A list of dicts. Error: arrays without names, as in `step((x, y))`."""
+    given = list(batches) if hasattr(batches, "__iter__") else None
+    if given is None or not all(hasattr(b, "items") for b in given):
+        names = [i.name for i in session.inputs]
+        example = "{" + ", ".join(f'"{name}": …' for name in names) + "}"
+        got = type(batches).__name__ if given is None else f"a {type(batches).__name__} of {len(given)}"
+        raise Error(f"[batch] expected a dict of arrays by the names of inputs, {example}, or with `grad_accum` a list of "
+                    f"such dicts, got {got}")
+    return given
+
+
 class TrainingSession:
     """Trains one model. Options are the flags of `onnx-fp8 train`, with underscores: `loss`, `recipe`, `optimizer`,
     `lr`, `dtype`, `filter_fqns`, `train`, `freeze`, `provider`, `mesh`, `seed`, `grad_accum`, ….
@@ -82,13 +94,18 @@ class TrainingSession:
     def step(self, batch, lr: float | None = None) -> StepResult:
         """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts. `lr`: for this step alone; None: the
         option `lr`. An array that does not fit is an error that leaves the state unchanged."""
-        batches = [batch] if hasattr(batch, "items") else list(batch)
+        batches = [batch] if hasattr(batch, "items") else _micro_batches(batch, self)
         return StepResult(**self._core.step([to_core(b) for b in batches], lr))
 
     def eval(self, batch) -> EvalResult:
-        """The loss and the outputs; only the forward pass."""
+        """The loss and the outputs; only the forward pass. Without a label, or without the option `loss`, the loss is
+        None."""
         loss, outputs = self._core.eval(to_core(batch))
         return EvalResult(loss, from_core(outputs))
+
+    def predict(self, batch) -> dict[str, np.ndarray]:
+        """The outputs, as in `eval`; a label is not needed."""
+        return self.eval(batch).outputs
 
     def gradients(self, batch, input_gradients: bool = False) -> GradientResult:
         """Loss, outputs and the gradient of every trained parameter, in training mode but without dropout."""
@@ -129,8 +146,8 @@ class TrainingSession:
     restore = resume
 
     def export(self, path, external_data: bool = False) -> list[str]:
-        """Writes the model with its present weights (.onnx), or the weights in PyTorch's names and layout
-        (.safetensors). Returns remarks about names that the file had lost."""
+        """Writes the model with its present weights, in evaluation mode (.onnx), or the weights and the statistics of
+        BatchNorm in PyTorch's names and layout (.safetensors). Returns remarks about names that the file had lost."""
         path = os.fspath(path)
         if path.endswith(".safetensors"):
             return self._core.export_safetensors(path)

@@ -5,14 +5,8 @@
     onnx_fp8.train("model.onnx", data="train.npz", loss="cross_entropy", steps=1000, out="run")
     onnx_fp8.torch.load_weights(module, "run")
 """
-import os
-import tempfile
-
-import torch
-
-from . import _torch_export, _torch_record, commands
-from ._errors import Error
-from .session import TrainingSession
+from . import _torch_export, _torch_record
+from ._load_weights import LoadedWeights, load_weights
 
 
 def export(module, example_inputs, path, *, input_names=None, output_names=None, dynamic_axes=None,
@@ -34,34 +28,3 @@ def export(module, example_inputs, path, *, input_names=None, output_names=None,
 def record(path) -> dict:
     """What `export` wrote about the tensors of the file `path` (docs/formats.md); {} if it did not write the file."""
     return _torch_record.read(path)
-
-
-def load_weights(module, trained) -> None:
-    """Copies trained weights into `module`, by name. `trained`: a TrainingSession, the folder of a run, or a
-    .safetensors file of `export`. Error: a parameter of the module without weights, or with others; it is unchanged."""
-    from safetensors.torch import load_file
-    with tempfile.TemporaryDirectory(prefix="onnx_fp8.") as folder:
-        path = os.path.join(folder, "weights.safetensors")
-        if isinstance(trained, TrainingSession):
-            trained.export(path)
-        elif os.path.isdir(trained):
-            commands.export(trained, path)
-        else:
-            path = os.fspath(trained)
-        weights = load_file(path)
-    own = dict(module.named_parameters()) | dict(module.named_buffers())
-    tied = dict(module.named_parameters(remove_duplicate=False))
-    # One name of tied parameters is enough.
-    found = {id(tensor) for name, tensor in tied.items() if name in weights}
-    for name, parameter in module.named_parameters():
-        if id(parameter) not in found:
-            raise Error(f"[{name}] expected weights for this parameter of the module, got none")
-    for name, weight in weights.items():
-        target = tied.get(name, own.get(name))
-        if target is not None and target.shape != weight.shape:
-            raise Error(f"[{name}] expected the shape {tuple(target.shape)}, got {tuple(weight.shape)}")
-    with torch.no_grad():
-        for name, weight in weights.items():
-            target = tied.get(name, own.get(name))
-            if target is not None:
-                target.copy_(weight)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutants of training/."""
-from mutant import M, bad_input, providers, python, step_files, training
+from mutant import (M, bad_input, package, providers, python, step_files,
+                    training)
 
 CHECKPOINT = training("*Checkpoint.*")
 METRICS = training("Metrics.*")
@@ -211,9 +212,27 @@ MUTANTS = (
       "it->second.transposed ? Transposed(tensor) : tensor", "tensor",
       python("lost_names")),
     M("weights: come in the file's layout", "training/torch_weights.cc",
-      "bool turn = names.at(found->name).transposed && found->fqn == key &&",
-      "bool turn = names.empty() && found->fqn == key &&",
+      "take(info, info.fqn, names.at(info.name).transposed);",
+      "take(info, info.fqn, names.empty());",
       python("lost_names")),
+    M("weights: a count of skipped steps", "training/session.cc",
+      "(step_ - skipped_) * options_.grad_accum", "step_ * options_.grad_accum",
+      package("statistics_come_back")),
+    M("weights: statistics of --init that stay are lost",
+      "training/read_init.cc",
+      "    if (s.value->role != Role::kNone || "
+      "!state.contains(s.value->name)) {\n",
+      "    if (s.value->role != Role::kNone || true) {\n",
+      python("batch_norm and state_dict")),
+    M("weights: a wrong name goes unnoticed", "training/read_init.cc",
+      "missing_.empty() || !IsFloat(array.dtype())", "true",
+      bad_input("one_unknown_name")),
+    M("best: the last one", "training/best_checkpoint.cc",
+      "score <= score_", "false", package("best_checkpoint_stays")),
+    M("best: a resumed run forgets it", "training/best_checkpoint.cc",
+      "  step_ = kept->step;\n", "", package("best_checkpoint_stays")),
+    M("step: any rate", "training/session.cc", "    CheckRate(lr);\n", "",
+      package("rate_that_is_none")),
     M("import: a model is read twice", "training/pipelines.cc",
       "  report->written = WrittenAs(*graph);\n",
       "  report->written = WrittenAs(*ReadModel(options.model));\n",

@@ -23,6 +23,13 @@ OPTIONS = [
     ({"checkpoint": "a"}, "`checkpoint` needs `ort_training`"),
     ({"shard": "parameters"}, "`shard` needs `mesh` dp=N with N of 2 or more"),
     ({"mesh": "dp=x"}, "`mesh`: "),
+    ({"bf16": True}, "there is no option `bf16`; did you mean `dtype=\"bfloat16\"`?"),
+    ({"fp16": True}, "there is no option `fp16`; did you mean `dtype=\"float16\"`?"),
+    ({"learning_rate": 0.1}, "there is no option `learning_rate`; did you mean `lr`?"),
+    ({"max_grad_norm": 1}, "there is no option `max_grad_norm`; did you mean `clip_norm`?"),
+    ({"gradient_accumulation_steps": 2}, "there is no option `gradient_accumulation_steps`; did you mean `grad_accum`?"),
+    ({"shuffle": False}, "there is no option `shuffle`; did you mean `no_shuffle=True`?"),
+    ({"wd": 0.1}, "there is no option `wd`; did you mean `weight_decay`?"),
 ]
 
 
@@ -71,6 +78,41 @@ def test_files():
         onnx_fp8.rewrite(out="/tmp/no", recipe="delayed")
     with pytest.raises(onnx_fp8.OptionError, match="ends in .onnx or .safetensors, got x.txt"):
         digits.session().export("x.txt")
+
+
+class Module:
+    """As PyTorch's looks."""
+
+    def state_dict(self):
+        return {}
+
+    def named_parameters(self):
+        return []
+
+
+def test_things_in_the_wrong_place(tmp_path):
+    feeds = digits.batch()
+    names = '[batch] expected a dict of arrays by the names of inputs, {"x": …, "labels": …}, or with `grad_accum` a list of '
+    for call, text in [
+            (lambda: digits.session(Module()), "`model`: expected a path, bytes or a ModelProto, got the PyTorch module "
+             "Module; onnx_fp8.torch.export writes its .onnx file"),
+            (lambda: onnx_fp8.train(Module(), data=feeds, loss="mse", steps=1, out=tmp_path), "the PyTorch module Module"),
+            (lambda: digits.session(7), "`model`: expected a path, bytes or a ModelProto, got int"),
+            (lambda: digits.session().step((feeds["x"], feeds["labels"])), names + "such dicts, got a tuple of 2"),
+            (lambda: digits.session().step(7), names + "such dicts, got int"),
+            (lambda: digits.session().eval((feeds["x"],)), "[batch] expected a dict of arrays by their names, got tuple"),
+            (lambda: digits.session().step({0: feeds["x"]}), "[batch] expected names of arrays as keys, got 0: a dict of "
+             "rows"),
+            (lambda: digits.session().step(feeds | {"x": [[1, 2], [3]]}), "[x] expected an array of numbers, or rows of one "
+             "length, got list"),
+            (lambda: digits.session().step(feeds | {"x": {"a": 1}}), "[x] expected an array of numbers, got dict"),
+            (lambda: onnx_fp8.TrainingSession(digits.MODEL).step(feeds), "`loss` is missing: expected cross_entropy, mse, "),
+            (lambda: onnx_fp8.TrainingSession(digits.MODEL).gradients(feeds), "`loss` is missing: expected cross_entropy"),
+            (lambda: onnx_fp8.train(digits.MODEL, data=feeds, steps=1, out=tmp_path), "`loss` is missing"),
+    ]:
+        with pytest.raises(onnx_fp8.Error) as error:
+            call()
+        assert text in str(error.value), error.value
 
 
 FEEDS = [

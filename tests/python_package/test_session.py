@@ -124,6 +124,25 @@ def test_save_and_resume(tmp_path):
     assert digits.losses(second, 3, first=3) == expected[3:]
 
 
+def test_predictions_need_no_label():
+    session = digits.session(recipe="off")
+    feeds = digits.batch()
+    whole = session.eval(feeds)
+    same(session.predict({"x": feeds["x"]}), whole.outputs)
+    same(session.predict(feeds), whole.outputs)
+    without = session.eval({"x": feeds["x"]})
+    assert without.loss is None and whole.loss > 0
+    same(without.outputs, whole.outputs)
+    assert session.eval(feeds).loss == whole.loss
+    assert onnx_fp8.TrainingSession(digits.MODEL).eval({"x": feeds["x"]}).loss is None
+    # In FP8 with the scales that training has measured, and after a step.
+    session = digits.session(recipe="delayed")
+    session.step(feeds)
+    same(session.predict({"x": feeds["x"]}), session.eval(feeds).outputs)
+    with pytest.raises(onnx_fp8.Error, match="labels"):
+        session.step({"x": feeds["x"]})
+
+
 def test_micro_batches():
     by_two = digits.session(grad_accum=2, recipe="off")
     whole = digits.session(recipe="off")
@@ -141,6 +160,17 @@ def test_lr_of_one_step():
     same(session.weights(), before)
     session.step(digits.batch())
     assert (session.weights()["head.bias"] != before["head.bias"]).any()
+
+
+@pytest.mark.parametrize("lr", [float("nan"), float("inf"), -1e-3, 1e39])
+def test_a_rate_that_is_none(lr):
+    session = digits.session(recipe="off")
+    before = session.state()
+    with pytest.raises(onnx_fp8.OptionError, match="^`lr`: expected a number of at least 0, got "):
+        session.step(digits.batch(), lr=lr)
+    after = session.state()
+    assert after["step"] == 0
+    same(after["tensors"], before["tensors"])
 
 
 class OverDLPack:
@@ -257,6 +287,37 @@ def test_other_threads_run_during_a_step():
     done.set()
     thread.join()
     assert count[0] > 20
+
+
+@pytest.mark.parametrize("fact", ["steps", "skipped_steps", "parameters", "scales", "notes"])
+def test_who_asks_during_a_step_leaves_the_lock(fact):
+    """A thread steps, a second one waits to ask, and this one goes on."""
+    session = digits.session(recipe="off")
+    feeds = {name: np.concatenate([array] * 40) for name, array in digits.arrays().items()}
+    session.step(feeds)
+    begun, asking, answered, count = threading.Event(), threading.Event(), threading.Event(), 0
+
+    def step():
+        begun.set()
+        session.step(feeds)
+
+    def ask():
+        begun.wait()
+        time.sleep(0.02)  # within the step
+        asking.set()
+        getattr(session, fact)
+        answered.set()
+
+    threads = [threading.Thread(target=step), threading.Thread(target=ask)]
+    for thread in threads:
+        thread.start()
+    asking.wait()
+    while not answered.is_set():
+        count += 1
+        time.sleep(1e-4)
+    for thread in threads:
+        thread.join()
+    assert count > 10
 
 
 def test_what_a_session_tells():

@@ -50,6 +50,10 @@ def test_modules_of_others():
                       range(2)))
 
 
+def test_statistics_come_back():
+    with_torch(HERE / "torch_statistics.py")
+
+
 def test_the_documentation(tmp_path):
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)

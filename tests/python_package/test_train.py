@@ -160,6 +160,86 @@ def test_a_session_from_artifacts(tmp_path):
     assert [second.step(feeds).loss for _ in range(10)] == ours[10:]
 
 
+@pytest.mark.parametrize("criterion, best_of", [("loss", min), ("accuracy", max)])
+def test_the_best_checkpoint_stays(criterion, best_of, tmp_path):
+    """Validation with wrong labels is best before the model has learned the right ones."""
+    val_data = dict(np.load(digits.VAL))
+    val_data["labels"] = (val_data["labels"] + 1) % 10
+    np.savez(tmp_path / "wrong.npz", **val_data)
+    seen = []
+    options = RUN | {"val_every": 4, "save_every": 1000, "progress": False, "on_validation": seen.append}
+    summary = onnx_fp8.train(digits.MODEL, data=digits.TRAIN, val_data=tmp_path / "wrong.npz", out=tmp_path / "run",
+                             steps=40, save_best=criterion, **options)
+    best = best_of(seen, key=lambda event: event[criterion])  # the first of equals
+    assert summary["best_step"] == best["step"] < 40
+    ours = onnx_fp8.evaluate(tmp_path / "run", data=tmp_path / "wrong.npz", best=True)
+    assert ours[criterion] == best[criterion]
+    assert onnx_fp8.evaluate(tmp_path / "run", data=tmp_path / "wrong.npz")["loss"] == seen[-1]["loss"] > ours["loss"]
+    onnx_fp8.export(tmp_path / "run", tmp_path / "w.safetensors", best=True)
+    session = digits.session()
+    session.resume(tmp_path / "run/best")
+    assert session.steps == best["step"]
+    weights = load_file(tmp_path / "w.safetensors")
+    for name, array in session.weights().items():
+        assert (array == weights[name]).all()
+    # A resumed run knows it.
+    again = onnx_fp8.train(out=tmp_path / "run", resume=True, steps=44, progress=False)
+    assert again["best_step"] == best["step"]
+
+
+def test_a_better_checkpoint_replaces_the_best(tmp_path):
+    seen = []
+    summary = train(tmp_path / "run", 40, save_best="loss", on_validation=seen.append)
+    best = min(seen, key=lambda event: event["loss"])
+    assert summary["best_step"] == best["step"] > 8
+    assert onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, best=True)["loss"] == best["loss"]
+
+
+def test_a_best_checkpoint_needs_a_validation(tmp_path):
+    with pytest.raises(onnx_fp8.OptionError, match="`save_best` needs `val_data`"):
+        onnx_fp8.train(digits.MODEL, data=digits.TRAIN, out=tmp_path / "run", steps=2, loss="cross_entropy", save_best="loss")
+    with pytest.raises(onnx_fp8.OptionError, match="`save_best`: expected loss or accuracy, got f1"):
+        train(tmp_path / "run", 2, save_best="f1")
+    labels = np.zeros((40, 10), np.float32)
+    with pytest.raises(onnx_fp8.OptionError, match="`save_best`: expected loss, got accuracy, which is not known of mse"):
+        onnx_fp8.train(digits.MODEL, data=digits.arrays() | {"labels": np.zeros((1500, 10), np.float32)},
+                       val_data={"x": digits.arrays()["x"][:40], "labels": labels}, out=tmp_path / "run", steps=2, loss="mse",
+                       save_best="accuracy", progress=False)
+    train(tmp_path / "plain", 2)
+    with pytest.raises(onnx_fp8.Error, match="holds no best checkpoint: `onnx_fp8.train` with `save_best` keeps one"):
+        onnx_fp8.evaluate(tmp_path / "plain", data=digits.VAL, best=True)
+
+
+def test_metrics_of_ones_own(tmp_path, capsys):
+    calls = []
+
+    def compute(outputs, labels):
+        calls.append((outputs, labels))
+        [logits] = outputs.values()
+        return {"wrong": (logits.argmax(-1) != labels).mean(), "samples_seen": len(labels)}
+
+    seen = []
+    summary = train(tmp_path / "run", 16, compute_metrics=compute, on_validation=seen.append, progress=True)
+    count = len(np.load(digits.VAL)["labels"])
+    assert [event["step"] for event in seen] == [8, 16] and len(calls) == 2
+    for event in seen:
+        assert event["wrong"] == pytest.approx(1 - event["accuracy"], abs=1e-9) and event["samples_seen"] == count
+    lines = [m for m in program.metrics(tmp_path / "run") if "val_loss" in m]
+    assert [m["val_wrong"] for m in lines] == [event["wrong"] for event in seen]
+    assert summary["val_wrong"] == seen[-1]["wrong"]
+    assert "validation wrong " in capsys.readouterr().err
+    # Its arrays are its own: training goes on in other memory.
+    first = calls[0][0]["logits" if "logits" in calls[0][0] else next(iter(calls[0][0]))]
+    assert first.shape[0] == count and not np.array_equal(first, next(iter(calls[1][0].values())))
+    for bad, text in [(lambda o, l: 3, "expected a dict of numbers, got int"),
+                      (lambda o, l: {"loss": 1}, "expected names other than accuracy, loss"),
+                      (lambda o, l: {"f1": "x"}, "expected a number as f1, got str")]:
+        with pytest.raises(onnx_fp8.Error, match="`compute_metrics`: " + text):
+            train(tmp_path / text.replace(" ", ""), 8, compute_metrics=bad)
+    with pytest.raises(onnx_fp8.OptionError, match="`compute_metrics`: expected a function"):
+        train(tmp_path / "none", 8, compute_metrics="f1")
+
+
 def test_a_recipe_may_be_a_dict():
     preset = next(r for r in onnx_fp8.recipes() if r["name"] == "delayed")
     assert digits.losses(digits.session(recipe=preset["recipe"]), 3) == digits.losses(digits.session(), 3)

@@ -6,6 +6,7 @@ import tempfile
 
 import onnx
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -92,7 +93,27 @@ expect(onnx_fp8.OptionError, "`dynamic_axes`: expected names of inputs (x), got 
        lambda: onnx_fp8.torch.export(module, torch.zeros(2, 64), PATH, input_names=["x"], dynamic_axes={"y": {}}))
 onnx_fp8.torch.export(module, torch.zeros(2, 64), PATH, input_names=["x"])
 session = onnx_fp8.TrainingSession(PATH, loss="cross_entropy")
-expect(onnx_fp8.Error, "[4.weight] expected weights for this parameter of the module, got none",
-       lambda: onnx_fp8.torch.load_weights(nn.Sequential(*module, nn.Linear(10, 10)), session))
+expect(onnx_fp8.Error, "[4.weight] expected the keys of this module (`strict`); missing: 4.weight, 4.bias; unexpected: none",
+       lambda: onnx_fp8.torch.load_weights(nn.Sequential(*module, nn.Linear(10, 10)), session, strict=True))
+expect(onnx_fp8.Error, "missing: none; unexpected: 3.bias, 3.weight",
+       lambda: onnx_fp8.torch.load_weights(module[:3], session, strict=True))
+expect(onnx_fp8.Error, "expected weights of this module, whose first keys are head.weight, head.bias, got 0.bias",
+       lambda: onnx_fp8.torch.load_weights(nn.ModuleDict({"head": nn.Linear(10, 10)}), session))
 expect(onnx_fp8.Error, "expected the shape (11,), got (10,)",
        lambda: onnx_fp8.torch.load_weights(nn.Sequential(*module[:3], nn.Linear(32, 11)), session))
+
+# Tied tensors need one key; other numbers under the second are an error.
+tied = Tied()
+onnx_fp8.torch.export(tied, torch.zeros(2, 5, dtype=torch.int64), PATH, input_names=["x"],
+                      dynamic_axes={"x": {0: "batch", 1: "seq"}})
+file = FOLDER.name + "/tied.safetensors"
+onnx_fp8.TrainingSession(PATH, loss="cross_entropy").export(file)
+weights = load_file(file)
+[key] = weights.keys() & {"embedding.weight", "head.weight"}
+[second] = {"embedding.weight", "head.weight"} - {key}
+save_file(weights | {second: weights[key] + 1}, file)
+expect(onnx_fp8.Error, "with which it is one tensor of the module, got others", lambda: onnx_fp8.torch.load_weights(tied, file))
+save_file(weights | {second: weights[key].clone()}, file)
+assert onnx_fp8.torch.load_weights(tied, file, strict=True).tied == []
+save_file(weights, file)
+assert onnx_fp8.torch.load_weights(tied, file, strict=True).tied == [second]

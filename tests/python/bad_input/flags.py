@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flags that make no sense by themselves (exit code 2) or with this model (1)."""
-from bad_input.case import Cases, good, grad, train
+import numpy as np
+
+from bad_input.case import CLASSES, Cases, arrays, good, good_run, grad, train
 
 CASES = cases = Cases()
 
@@ -91,12 +93,38 @@ for name, words, flags in [
     ("flag_twice", "--lr: expected once, got 2 times", ["--lr", "1", "--lr", "2"]),
     ("flag_without_its_value", "--lr: expected a value, got none", ["--lr"]),
     ("flag_misspelt", "there is no flag --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
+    ("flag_of_another_trainer", "there is no flag --learning-rate; did you mean --lr?", ["--learning-rate", "0.1"]),
+    ("switch_of_another_trainer", "there is no flag --bf16; did you mean --dtype bfloat16?", ["--bf16"]),
+    ("best_of_nothing", "--save-best needs --val-data", ["--save-best", "loss"]),
+    ("best_by_what_is_unknown", "--save-best: expected loss or accuracy, got f1", ["--save-best", "f1"]),
 ]:
     case(name, words, code=2, make=training(*flags))
 
 case("steps_negative", "--steps: expected an integer of at least 1, got -5", code=2, make=training(steps="-5"))
 case("steps_beyond_64_bits", "--steps: expected an integer of at least 1, got 99999999999999999999", code=2,
      make=training(steps="99999999999999999999"))
+
+
+@wrong("--save-best: expected loss, got accuracy, which is not known of mse")
+def best_accuracy_of_numbers(folder):
+    good(folder)
+    data = arrays()
+    np.savez(folder / "good.npz", x=data["x"], labels=np.zeros((len(data["x"]), CLASSES), np.float32))
+    return train("--save-best", "accuracy", "--val-data", "good.npz", loss="mse")
+
+
+@cases("[run] holds no best checkpoint: `onnx-fp8 train --save-best` keeps one")
+def best_of_a_run_without(folder):
+    good_run(folder)
+    return ["eval", "run", "--data", "good.npz", "--best"]
+
+
+@wrong("--best is for the folder of a run")
+def best_of_a_model(folder):
+    good(folder)
+    return ["eval", "m.onnx", "--data", "good.npz", "--loss", "cross_entropy", "--best"]
+
+
 for kind in ("hinge", "output:"):
     case(f"loss_{kind.strip(':')}", f"--loss: expected cross_entropy, mse, bce_with_logits or output:NAME, got {kind}",
          code=2, make=training(loss=kind))
