@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/parallel.h"
 #include "cli/feeds.h"
+#include "data/arrays.h"
 #include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
@@ -231,19 +232,111 @@ void RecipeFlags::Resolve(FlagMap* saved) const {
 }
 
 void LossFlags::AddTo(Flags& flags) {
-  flags.Text("--loss", &loss, LossNames());
+  flags.Text(
+      "--loss", &loss,
+      LossNames() +
+          "; means as PyTorch's, kl_div by batchmean; FILE.onnx: a model "
+          "from outputs and labels, matched by name, to the loss");
   flags.Text("--label", &label, "name of the label array (default: labels)");
   flags.Text("--logits", &logits,
              "output that the loss reads (default: the first)");
+  flags.Text("--class-axis", &class_axis,
+             "cross_entropy, nll: axis of the logits along which the classes "
+             "lie, where the labels' shape does not tell: 1 for (N,C,H,W), -1 "
+             "for (N,T,C)");
+  flags.Text("--ignore-index", &ignore_index,
+             "cross_entropy, nll: the label that does not count (default: "
+             "-100)");
+  flags.List("--class-weights", &class_weights,
+             "cross_entropy, nll: a number for each class, or a file with "
+             "them: .npy, .npz or .safetensors");
+  flags.Text("--label-smoothing", &label_smoothing,
+             "cross_entropy: share of the labels that all classes get, 0 to 1 "
+             "(default: 0)");
+  flags.Text("--delta", &delta,
+             "huber: distance at which squares become lines (default: 1)");
 }
 
+namespace {
+
+std::optional<int64_t> ParseInteger(const char* flag, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) {
+    throw UsageError(Concat(flag, ": expected an integer, got ", text));
+  }
+  return value;
+}
+
+std::optional<double> ParseOptional(const char* flag, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return ParseNumber(flag, text);
+}
+
+std::vector<float> ReadWeights(const std::string& file) {
+  TensorMap arrays = ReadArrays(file);
+  Check(arrays.size() == 1, "[", file,
+        "] expected one array, the weights of the classes, got ",
+        arrays.size());
+  const auto& [name, array] = *arrays.begin();
+  Check(array.rank() == 1 && array.size() > 0 &&
+            (IsFloat(array.dtype()) || IsInteger(array.dtype())),
+        "[", file, "] expected a vector of numbers, the weights of the ",
+        "classes, got ", Name(array.dtype()), ToString(array.shape()), " \"",
+        name, "\"");
+  const Tensor floats = ConvertTo(array, DType::kFloat);
+  return {floats.data<float>(), floats.data<float>() + floats.size()};
+}
+
+bool IsArrayFile(const std::string& word) {
+  const auto extension = std::filesystem::path(word).extension();
+  return extension == ".npy" || extension == ".npz" ||
+         extension == ".safetensors";
+}
+
+std::vector<float> ParseWeights(const std::vector<std::string>& words) {
+  if (words.size() == 1 && IsArrayFile(words[0])) return ReadWeights(words[0]);
+  std::vector<float> weights;
+  for (const std::string& word : words) {
+    weights.push_back(static_cast<float>(ParseNumber("--class-weights", word)));
+  }
+  return weights;
+}
+
+}  // namespace
+
 LossSpec LossFlags::Make() const {
-  bool known =
-      loss.empty() || FindLoss(loss) || !OwnOutput(loss).value_or("").empty();
+  bool known = loss.empty() || FindLoss(loss) ||
+               !OwnOutput(loss).value_or("").empty() || IsLossFile(loss);
   if (!known) {
     throw UsageError("--loss: expected " + LossNames() + ", got " + loss);
   }
-  return {loss, label, logits};
+  LossSpec spec = {
+      .kind = loss,
+      .label = label,
+      .logits = logits,
+      .class_axis = ParseInteger("--class-axis", class_axis),
+      .ignore_index = ParseInteger("--ignore-index", ignore_index),
+      .label_smoothing = ParseOptional("--label-smoothing", label_smoothing),
+      .class_weights = ParseWeights(class_weights),
+      .delta = ParseOptional("--delta", delta)};
+  // A training step in a file decides its loss.
+  if (!loss.empty()) CheckLossOptions(spec);
+  return spec;
+}
+
+void LossFlags::Resolve(FlagMap* saved) const {
+  auto words = saved->find("--class-weights");
+  if (words == saved->end()) return;
+  std::vector<std::string> numbers;
+  for (float weight : ParseWeights(class_weights)) {
+    char text[32];
+    numbers.emplace_back(text,
+                         std::to_chars(text, text + sizeof(text), weight).ptr);
+  }
+  words->second = numbers;
 }
 
 void ParameterFlags::AddTo(Flags& flags) {

@@ -63,13 +63,18 @@ struct RecipeFlags {
 // Whether any layer can have static scales.
 bool UsesStatic(const Recipe& recipe, const GemmFilter& filter);
 
-// --loss, --label, --logits.
+// --loss, --label, --logits and the options of single losses.
 struct LossFlags {
   std::string loss, label = "labels", logits;
+  std::string class_axis, ignore_index, label_smoothing, delta;
+  std::vector<std::string> class_weights;  // numbers, or one file
 
   void AddTo(Flags& flags);
-  // Errors: UsageError for an unknown kind.
+  // Errors: UsageError for an unknown kind or a word that is no number; Error
+  // for a file that can't be read; CheckLossOptions'.
   LossSpec Make() const;
+  // Replaces the file of --class-weights by its numbers.
+  void Resolve(FlagMap* saved) const;
 };
 
 // --train, --freeze, --no-tie, --tie, --batch-norm.

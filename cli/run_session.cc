@@ -47,6 +47,7 @@ std::string CheckpointFolder(const std::string& folder, bool best) {
 RunConfig LoadRun(const RunFolder& folder) {
   RunConfig config = folder.Load();
   config.settings = KeptFlags(std::move(config.settings));
+  if (!config.loss.empty()) config.settings["--loss"] = {config.loss};
   try {
     TranslateOldFlags(&config.settings);
   } catch (const Error& error) {

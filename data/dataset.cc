@@ -114,21 +114,23 @@ void Dataset::OpenArrays() {
 void Dataset::OpenFile(const std::string& file, ArrayFile arrays,
                        std::vector<std::string>* unused) {
   for (const std::string& name : arrays.names()) {
-    auto input = std::ranges::find(spec_.inputs, name, &DatasetInput::name);
-    if (input == spec_.inputs.end()) {
+    auto found = std::ranges::find(spec_.inputs, name, &DatasetInput::name);
+    if (found == spec_.inputs.end()) {
       unused->push_back(name);
       continue;
     }
     Tensor data = arrays.Read(name);
-    Check(Converts(data.dtype(), input->dtype), "[", file,
-          "] expected array \"", name, "\" of ", Name(input->dtype), ", got ",
-          Name(data.dtype()));
-    if (data.dtype() != input->dtype) {
+    DatasetInput input = *found;
+    const bool table = IsFloat(data.dtype()) && data.rank() >= 2;
+    if (input.or_floats && table) input.dtype = DType::kFloat;
+    Check(Converts(data.dtype(), input.dtype), "[", file, "] expected array \"",
+          name, "\" of ", Name(input.dtype), ", got ", Name(data.dtype()));
+    if (data.dtype() != input.dtype) {
       notes_.push_back(Concat("[", file, "] array \"", name, "\" of ",
                               Name(data.dtype()), " is converted to ",
-                              Name(input->dtype)));
+                              Name(input.dtype)));
     }
-    input->whole ? AddWhole(*input, file, data) : AddRows(*input, file, data);
+    input.whole ? AddWhole(input, file, data) : AddRows(input, file, data);
   }
 }
 

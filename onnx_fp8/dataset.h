@@ -28,6 +28,8 @@ struct DatasetInput {
   // The first axis is not the sample axis: the array is fed whole with every
   // batch.
   bool whole = false;
+  // Of integers: an array of floats with two or more axes is fed as float.
+  bool or_floats = false;
 };
 
 // Batches that a caller makes.

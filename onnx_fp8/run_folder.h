@@ -4,6 +4,7 @@
 //
 //   config.json     the settings of the run, and the path of its model
 //   model/          a copy of the model file, with its external data
+//   loss/           the same of a loss in a file
 //   metrics.jsonl   see training/metrics.h
 //   latest, checkpoints/   see training/checkpoint.h
 //   best/           the same for the best checkpoint (TrainerSpec::save_best)
@@ -29,6 +30,7 @@ struct RunConfig {
   std::string file;   // config.json itself
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
+  std::string loss;   // path of the run's own copy of a loss in a file; or ""
   int format = 0;     // 1: written when weights were not yet tied
   RunSettings settings;
 };
@@ -60,13 +62,18 @@ class RunFolder {
   // Removes leftovers of killed saves. REQUIRES: Lock.
   void Clean();
   // Copies the model file `model` (unless it is the run's copy already) with
-  // its external data and writes the config. `observer`, which may be empty, is
-  // told the progress of copies. After an error, a folder that is new is
-  // removed. Errors: a model that can't be copied, the disk.
+  // its external data and writes the config. `loss`: the same for a loss in a
+  // file; "": there is none. `observer`, which may be empty, is told the
+  // progress of copies. After an error, a folder that is new is removed.
+  // Errors: a model that can't be copied, the disk.
   void Write(const std::string& model, const RunSettings& settings,
-             const ExternalCopyObserver& observer = {});
+             const ExternalCopyObserver& observer = {},
+             const std::string& loss = "");
 
  private:
+  // The path of the run's copy of the file, in the run's folder `name`.
+  std::string Copy(const std::string& file, const char* name,
+                   const ExternalCopyObserver& observer) const;
   // Errors: an entry of the run is something else than a file or folder.
   void CheckPlain() const;
   // Locks the folder, which it opens if it has not yet. Errors: as Lock.

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,12 +37,21 @@
 
 namespace onnx_fp8 {
 
+// The loss of a session, docs/losses.md.
 struct LossSpec {
-  // The name of a row of the table in training/loss.cc, or "output:NAME": the
-  // graph computes the loss. "": no loss (Step is not possible).
+  // The name of a row of the table in training/loss.cc; or "output:NAME": the
+  // graph computes the loss; or the path of a model from outputs and labels to
+  // the loss, FILE.onnx. "": no loss (Step is not possible).
   std::string kind;
   std::string label = "labels";  // name of the label array and graph input
   std::string logits;            // output that the loss reads; "": the first
+  // Options of some losses; without a value PyTorch's defaults hold.
+  // The axis of the logits along which the classes lie, negative from the end.
+  std::optional<int64_t> class_axis = {};
+  std::optional<int64_t> ignore_index = {};    // labels that do not count
+  std::optional<double> label_smoothing = {};  // 0 … 1
+  std::vector<float> class_weights = {};  // one for each class; none: all 1
+  std::optional<double> delta = {};       // where huber becomes linear
 };
 
 struct SessionOptions {

@@ -87,7 +87,7 @@ Value* AllFinite(Builder& b, Value* norm, const std::vector<Value*>& flags) {
     Value* max = scalars.size() == 1 ? scalars[0] : b.Op("Max", scalars);
     ok = b.Op("And", {ok, IsFinite(b, max)});
   }
-  return Named(b.graph(), ok, "optimizer.ok");
+  return ok;
 }
 
 // Reciprocal and Mul, not Div: stock ONNX Runtime turns Div(1, x) and a Mul of
@@ -194,8 +194,8 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite,
-    Value* loss_scale, const SumOfParts& sum_of_parts,
-    const StateNames& names) {
+    Value* loss_scale, const SumOfParts& sum_of_parts, const StateNames& names,
+    Value* condition) {
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
@@ -207,7 +207,10 @@ OptimizerValues AppendOptimizer(
   graph.inputs.push_back(values.lr);
   Value* inverse = loss_scale ? b.Op("Reciprocal", {loss_scale}) : nullptr;
   values.grad_norm = GradNorm(b, parameters, inverse, sum_of_parts);
-  values.ok = AllFinite(b, values.grad_norm, must_be_finite);
+  values.finite = AllFinite(b, values.grad_norm, must_be_finite);
+  values.ok =
+      condition ? b.Op("And", {values.finite, condition}) : values.finite;
+  Named(graph, values.ok, "optimizer.ok");
   Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
   if (inverse) scale = b.Mul(scale, inverse);
 

@@ -58,7 +58,8 @@ using SumOfParts = std::function<Value*(Builder&, Value*,
 struct OptimizerValues {
   Value* lr;         // float input with default spec.lr
   Value* grad_norm;  // float: the 2-norm of all gradients, before clipping
-  Value* ok;         // bool: the norm and all of `must_be_finite` are finite
+  Value* finite;     // bool: the norm and all of `must_be_finite` are finite
+  Value* ok;         // bool: finite, and the caller's condition holds
   Value* step;       // int64 state: updates done
   Value* skipped;    // int64 state: steps left out because ok was false
 };
@@ -74,11 +75,12 @@ struct OptimizerValues {
 // another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
 // gradients by it; grad_norm and the updates divide them by it. Null: the
 // gradients are not scaled. `sum_of_parts`: needed if parameters are divided;
-// the norm is that of the whole gradients.
+// the norm is that of the whole gradients. `condition`: a bool of rank 0; the
+// step is not ok without it. Null: true.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},
     Value* loss_scale = nullptr, const SumOfParts& sum_of_parts = {},
-    const StateNames& names = {});
+    const StateNames& names = {}, Value* condition = nullptr);
 
 }  // namespace onnx_fp8

@@ -57,7 +57,9 @@ TensorMap FeedsOf(const HostSession& session, const nb::dict& arrays) {
     }
     Check(input != nullptr, "[", name, "] expected one of the inputs ", known,
           ", got another array");
-    tensor = FeedAs(tensor, input->dtype, name);
+    const bool soft = input->is_label && session.soft_labels() &&
+                      IsFloat(tensor.dtype()) && tensor.rank() >= 2;
+    tensor = FeedAs(tensor, soft ? DType::kFloat : input->dtype, name);
   }
   return feeds;
 }

@@ -96,6 +96,7 @@ HostSession::HostSession(const Arguments& arguments) {
     inputs_.push_back(
         {.name = loss.label, .dtype = kind->label, .is_label = true});
   }
+  soft_labels_ = kind && kind->soft;
   lr_ = values.optimizer.lr;
 }
 

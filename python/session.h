@@ -41,6 +41,8 @@ class HostSession {
   double lr() const { return lr_; }
   // Errors: UsageError; the session has no loss, and so can't train.
   void RequireLoss() const;
+  // Whether labels of floats are probabilities of the classes.
+  bool soft_labels() const { return soft_labels_; }
   // The inputs and the label, for conversions of feeds.
   const std::vector<InputInfo>& inputs() const { return inputs_; }
 
@@ -51,6 +53,7 @@ class HostSession {
   std::vector<InputInfo> inputs_;
   bool has_loss_ = false;
   double lr_ = 0;
+  bool soft_labels_ = false;
   std::mutex mutex_;
 };
 

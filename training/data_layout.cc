@@ -88,18 +88,19 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
   const LossKind* kind = FindLoss(loss.kind);
   bool label_listed = false;
   for (const InputInfo& input : inputs) {
-    if (input.is_label && !kind) continue;
     DatasetInput entry{input.name, input.dtype};
     if (input.name == loss.label) {
       label_listed = true;
     } else {
-      entry.whole = input.shape.empty() || input.shape[0] != batch->shape[0] ||
-                    AxisName(input, 0) != AxisName(*batch, 0);
+      const bool other = input.shape.empty() ||
+                         input.shape[0] != batch->shape[0] ||
+                         AxisName(input, 0) != AxisName(*batch, 0);
+      entry.whole = input.is_label ? input.shape.empty() : other;
     }
     layout.inputs.push_back(entry);
   }
   if (kind && !label_listed) {
-    layout.inputs.push_back({loss.label, kind->label});
+    layout.inputs.push_back({loss.label, kind->label, false, kind->soft});
   }
   CheckWholeNames(layout.inputs, options);
   for (DatasetInput& input : layout.inputs) {
@@ -136,7 +137,7 @@ int64_t CountSamples(const TensorMap& batch, const DataLayout& layout) {
 int64_t CountTokens(const TensorMap& batch, const std::string& label) {
   auto it = batch.find(label);
   bool tokens = it != batch.end() && IsInteger(it->second.dtype()) &&
-                it->second.rank() >= 2;
+                it->second.rank() == 2 && it->second.dim(1) > 1;
   return tokens ? it->second.size() : 0;
 }
 

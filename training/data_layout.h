@@ -14,7 +14,7 @@ namespace onnx_fp8 {
 int64_t CountSamples(const TensorMap& batch, const DataLayout& layout);
 
 // Number of tokens in a batch: elements of the label if it has a sequence axis
-// (integer, rank >= 2), else 0.
+// (integer, rank 2, more than one), else 0.
 int64_t CountTokens(const TensorMap& batch, const std::string& label);
 
 }  // namespace onnx_fp8

@@ -12,30 +12,21 @@ namespace {
 // Separates the nodes' random numbers from other uses of the run's seed.
 constexpr uint64_t kDrawKey = 0x64726f706f757421;
 
-// The number of labels over which this rank's loss is a mean, as int64.
-Value* CountedLabels(Builder& b, const LossKind& kind, Value* label) {
-  if (kind.label != DType::kInt64) return b.Int(NumElements(*label->shape));
-  Value* classes = b.Cast(label, DType::kInt64);
-  Value* ignored = b.Op("Equal", {classes, b.Int(kIgnoredLabel)});
-  Value* counted = b.Cast(b.Op("Not", {ignored}), DType::kInt64);
-  return b.Op("ReduceSum", {counted}, {{"keepdims", int64_t{0}}});
-}
-
 }  // namespace
 
 Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
                      const Mesh& mesh) {
-  const LossKind* kind = FindLoss(spec.kind);
-  Check(kind != nullptr, "[", graph.file,
+  Check(FindLoss(spec.kind) != nullptr, "[", graph.file,
         "] expected a loss of the table for several ranks, got ", spec.kind,
         ", whose mean may be over any number of labels");
   Builder b(graph, "loss.ranks.");
-  Value* counted = CountedLabels(b, *kind, graph.Find(spec.label));
+  Value* counted = CountedLabels(b, spec, graph.Find(spec.label));
   Value* all = SumOver(b, counted, mesh, kSampleAxes);
   // A mean over no labels is NaN, and its weight is 0. A flag of two elements,
   // because a Where by a flag of one is a branch (graph/needed_when.h).
   Value* two = b.Ints({2});
-  Value* any = b.Op("Expand", {b.Op("Greater", {counted, b.Int(0)}), two});
+  Value* any =
+      b.Op("Expand", {b.Op("Greater", {counted, b.Scalar(0, counted)}), two});
   Value* twice =
       b.Op("Where", {any, b.Op("Expand", {loss, two}), b.Scalar(0, loss)});
   Value* mean = b.Op("ReduceMean", {twice}, {{"keepdims", int64_t{0}}});

@@ -18,8 +18,8 @@ namespace onnx_fp8 {
 // rank's share, of which none may count. Each mean has the weight
 // counted / (sum of counted over the ranks), so gradients by a rank's operands
 // add up to those of one process. REQUIRES: a graph with that loss, of concrete
-// shapes. Errors: a loss that the model computes, because nobody knows over how
-// many labels it is a mean.
+// shapes. Errors: a loss that the model or a file computes, because nobody
+// knows over how many labels it is a mean.
 Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
                      const Mesh& mesh);
 

@@ -40,6 +40,9 @@ Tensor Filled(const Tensor& t, int64_t rows) {
   return out;
 }
 
+constexpr char kNoLabelCounts[] =
+    "no label of the data counts, so there is no loss";
+
 class EvaluationPass {
  public:
   EvaluationPass(TrainingSession& session, const DataLayout& layout,
@@ -64,9 +67,10 @@ class EvaluationPass {
     samples_ += rows;
     if (observer_) Show(result.outputs, batch, rows);
     if (!kind_) {
-      Sum(result.loss, rows);
+      Sum(result.loss, static_cast<double>(rows));
       return;
     }
+    loss_ = session_.Loss();  // the batch may have shown the class axis
     Tensor output = result.outputs.at(loss_.logits);
     Tensor label = batch.at(loss_.label);
     if (partial) {
@@ -74,12 +78,15 @@ class EvaluationPass {
       label = FirstRows(label, rows);
       result.loss = LossOf(loss_, output, label, *evaluator_);
     }
-    Sum(result.loss, CountLabels(loss_, label));
+    Sum(result.loss, WeightOfLabels(loss_, output, label, *evaluator_));
+    const int64_t count = CountLabels(loss_, output, label);
     // If each token has a label, the perplexity says the same.
-    tokens_ = tokens_ || (kind_->likelihood && label.rank() >= 2);
-    if (kind_->hits && !tokens_) {
+    if (HasPerplexity(output, label)) {
+      tokens_ += count;
+      perplexity_ = true;
+    } else if (kind_->hits) {
       hits_ += CountHits(loss_, output, label, *evaluator_);
-      hits_of_ += CountLabels(loss_, label);
+      hits_of_ += count;
     }
   }
 
@@ -87,13 +94,17 @@ class EvaluationPass {
     Evaluation e;
     e.samples = samples_;
     e.remark = remark_;
-    e.loss = count_ > 0 ? sum_ / static_cast<double>(count_) : NAN;
+    e.loss = weight_ > 0 ? sum_ / weight_ : NAN;
+    if (weight_ == 0 && samples_ > 0) {
+      e.remark +=
+          e.remark.empty() ? kNoLabelCounts : Concat("; ", kNoLabelCounts);
+    }
     if (hits_of_ > 0) {
       e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
     }
-    if (tokens_) {
+    if (perplexity_) {
       e.perplexity = std::exp(e.loss);
-      e.tokens = count_;
+      e.tokens = tokens_;
     }
     return e;
   }
@@ -121,23 +132,30 @@ class EvaluationPass {
   }
 
   // The mean over nothing is not a number.
-  void Sum(float loss, int64_t count) {
-    if (count > 0) sum_ += loss * static_cast<double>(count);
-    count_ += count;
+  void Sum(double loss, double weight) {
+    if (weight > 0) sum_ += loss * weight;
+    weight_ += weight;
+  }
+
+  bool HasPerplexity(const Tensor& output, const Tensor& label) const {
+    return kind_->likelihood && loss_.class_weights.empty() &&
+           loss_.label_smoothing.value_or(0) == 0 &&
+           HasTokens(loss_, output, label);
   }
 
   TrainingSession& session_;
   const DataLayout& layout_;
   const OutputObserver& observer_;
-  const LossSpec loss_;
+  LossSpec loss_;
   const LossKind* kind_;  // null: the model computes its own loss
   std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();
   double sum_ = 0;
-  int64_t count_ = 0;
+  double weight_ = 0;
   int64_t samples_ = 0;
   int64_t hits_ = 0;
   int64_t hits_of_ = 0;
-  bool tokens_ = false;
+  int64_t tokens_ = 0;
+  bool perplexity_ = false;
   std::string remark_;
 };
 

@@ -343,6 +343,8 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
     bool listed = std::ranges::count(graph.outputs, loss) > 0;
     if (!listed) graph.outputs.push_back(loss);
   }
+  const Value* label = graph.Find(source.loss.label);
+  step.counts_labels = label && MayCountNone(source.loss, label->dtype);
   for (const Value* value : graph.Initializers()) {
     if (value->role == Role::kSum) step.sums.push_back(value->name);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/loss_values.h"
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,10 +12,6 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr char kOutput[] = "output";
-
-bool Ignores(const LossSpec& loss) {
-  return FindLoss(loss.kind)->label == DType::kInt64;
-}
 
 // The value of `wanted` in a graph whose nodes are in order.
 Tensor Run(const Graph& graph, const Value* wanted, const TensorMap& feeds,
@@ -37,44 +34,96 @@ Tensor Run(const Graph& graph, const Value* wanted, const TensorMap& feeds,
   return values.at(wanted);
 }
 
+// A graph of one output and its label.
+struct Pair {
+  Pair(const LossSpec& loss, const Tensor& output, const Tensor& label)
+      : spec(loss), b(graph), feeds{{loss.label, label}} {
+    graph.file = "loss";
+    wanted = graph.AddInput(loss.label, label.dtype(), label.shape());
+    spec.logits = graph.FreshName(kOutput);
+    y = graph.AddInput(spec.logits, output.dtype(), output.shape());
+    graph.outputs = {y};
+    feeds[spec.logits] = output;
+  }
+
+  LossSpec spec;
+  Graph graph;
+  Builder b;
+  TensorMap feeds;
+  Value* y;
+  Value* wanted;
+};
+
+// Whether some labels may be ignored.
+bool Ignores(const LossSpec& loss, const Tensor& label) {
+  return MayCountNone(loss, label.dtype());
+}
+
+int64_t AxisOfClasses(const Pair& pair, const Tensor& label) {
+  return ClassAxis(pair.spec, pair.graph.file, *pair.y,
+                   LabelType{label.dtype(), label.shape()});
+}
+
+bool OfClasses(const LossSpec& loss) {
+  return FindLoss(loss.kind)->label == DType::kInt64;
+}
+
 }  // namespace
 
 double LossOf(const LossSpec& loss, const Tensor& output, const Tensor& label,
               const Evaluator& evaluator) {
-  Graph graph;
-  graph.file = "loss";
-  graph.AddInput(loss.label, label.dtype(), label.shape());
-  std::string name = graph.FreshName(kOutput);
-  graph.outputs = {graph.AddInput(name, output.dtype(), output.shape())};
-  Value* value = AddLoss(graph, {loss.kind, loss.label, name});
-  Tensor result =
-      Run(graph, value, {{loss.label, label}, {name, output}}, evaluator);
-  return result.data<float>()[0];
+  Pair pair(loss, output, label);
+  Value* value = AddLoss(pair.graph, pair.spec);
+  return Run(pair.graph, value, pair.feeds, evaluator).data<float>()[0];
 }
 
-int64_t CountLabels(const LossSpec& loss, const Tensor& label) {
-  if (!Ignores(loss)) return label.size();
+double WeightOfLabels(const LossSpec& loss, const Tensor& output,
+                      const Tensor& label, const Evaluator& evaluator) {
+  Pair pair(loss, output, label);
+  Value* counted = CountedLabels(pair.b, pair.spec, pair.wanted);
+  return DoubleAt(Run(pair.graph, counted, pair.feeds, evaluator), 0);
+}
+
+int64_t CountLabels(const LossSpec& loss, const Tensor& output,
+                    const Tensor& label) {
+  if (!Ignores(loss, label)) {
+    if (!OfClasses(loss)) return label.size();
+    Pair pair(loss, output, label);
+    return NumElements(WithoutAxis(label.shape(), AxisOfClasses(pair, label)));
+  }
+  const int64_t ignored = loss.ignore_index.value_or(kIgnoredLabel);
   int64_t count = 0;
   for (int64_t i = 0; i < label.size(); ++i) {
-    count += IntAt(label, i) != kIgnoredLabel;
+    count += IntAt(label, i) != ignored;
   }
   return count;
 }
 
 int64_t CountHits(const LossSpec& loss, const Tensor& output,
                   const Tensor& label, const Evaluator& evaluator) {
+  Pair pair(loss, output, label);
   const LossKind& kind = *FindLoss(loss.kind);
-  Graph graph;
-  Builder b(graph);
-  Value* y = graph.AddInput(kOutput, output.dtype(), output.shape());
-  Value* wanted = graph.AddInput("label", label.dtype(), label.shape());
-  // No output is the class that is ignored.
-  if (Ignores(loss)) wanted = b.Cast(wanted, kind.label);
-  Tensor right = Run(graph, kind.hits(b, y, wanted),
-                     {{kOutput, output}, {"label", label}}, evaluator);
-  int64_t hits = 0;
-  for (int64_t i = 0; i < right.size(); ++i) hits += IntAt(right, i);
-  return hits;
+  Value* wanted = pair.wanted;
+  if (IsInteger(label.dtype())) wanted = pair.b.Cast(wanted, kind.label);
+  Value* hits =
+      kind.hits(pair.b, LossOperandsOf(pair.b, pair.spec, pair.y, wanted));
+  if (Ignores(loss, label)) {
+    // An output may be the class that is ignored.
+    Value* ignored = pair.b.Int(loss.ignore_index.value_or(kIgnoredLabel));
+    Value* counts = pair.b.Op("Not", {pair.b.Op("Equal", {wanted, ignored})});
+    hits = pair.b.Op("And", {hits, pair.b.Reshape(counts, *hits->shape)});
+  }
+  Tensor right = Run(pair.graph, hits, pair.feeds, evaluator);
+  int64_t count = 0;
+  for (int64_t i = 0; i < right.size(); ++i) count += IntAt(right, i);
+  return count;
+}
+
+bool HasTokens(const LossSpec& loss, const Tensor& output,
+               const Tensor& label) {
+  if (!OfClasses(loss) || output.rank() < 3) return false;
+  Pair pair(loss, output, label);
+  return AxisOfClasses(pair, label) == output.rank() - 1;
 }
 
 }  // namespace onnx_fp8

@@ -16,12 +16,22 @@ namespace onnx_fp8 {
 double LossOf(const LossSpec& loss, const Tensor& output, const Tensor& label,
               const Evaluator& evaluator);
 
-// The number of labels over which the loss is a mean.
-int64_t CountLabels(const LossSpec& loss, const Tensor& label);
+// The weight of the batch in a mean over batches: CountedLabels of loss.h.
+double WeightOfLabels(const LossSpec& loss, const Tensor& output,
+                      const Tensor& label, const Evaluator& evaluator);
+
+// The number of labels that the loss counts: of a loss of classes, the samples
+// without those that are ignored, else all elements.
+int64_t CountLabels(const LossSpec& loss, const Tensor& output,
+                    const Tensor& label);
 
 // The number of counted labels for which the output is right. REQUIRES: a kind
 // with hits.
 int64_t CountHits(const LossSpec& loss, const Tensor& output,
                   const Tensor& label, const Evaluator& evaluator);
+
+// Whether each token has a label: classes along the last axis of logits with
+// more axes than samples and classes. REQUIRES: a kind of the table.
+bool HasTokens(const LossSpec& loss, const Tensor& output, const Tensor& label);
 
 }  // namespace onnx_fp8

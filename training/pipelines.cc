@@ -45,6 +45,7 @@
 #include "training/file_step.h"
 #include "training/first_values.h"
 #include "training/gather_ahead.h"
+#include "training/loss.h"
 #include "training/step_builder.h"
 
 namespace onnx_fp8 {
@@ -326,16 +327,20 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   if (use != ImportFor::kReport) RequireNoOrtTrainingModel(*graph);
   if (IsStep(report->written)) return graph;
   runner.Run(ImportPasses(options, report), *graph);
+  if (IsLossFile(options.loss.kind)) {
+    report->loss = AddLossFile(*graph, options.loss.kind, options.budgets);
+  }
   return graph;
 }
 
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
-                         bool input_gradients, const InputValues& values) {
+                         bool input_gradients, const InputValues& values,
+                         const std::optional<LabelType>& label) {
   if (source.step) {
     return BuildFileStep(source, kind, shapes, input_gradients, values);
   }
-  StepBuilder step(source, kind);
+  StepBuilder step(source, kind, label);
   source.runner->Begin(Name(kind));
   source.runner->Source("Specialize", [&] {
     step.Start(shapes, values);

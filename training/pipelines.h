@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/session.h"
 #include "providers/kernel.h"
+#include "training/loss_file.h"
 #include "training/step_graph.h"
 #include "training/step_report.h"
 
@@ -35,6 +37,7 @@ struct ImportReport {
   std::vector<std::string> notes;
   std::vector<InitializerReport> initializers;
   std::set<std::string> missing_files;  // with kForecast
+  std::optional<LossFile> loss;         // if it lies in a file
 };
 
 enum class ImportFor {
@@ -45,8 +48,8 @@ enum class ImportFor {
 };
 
 // The options' model, prepared for training: 16-bit types are widened, roles
-// are set. A training step stays as it is in the file. Errors: those of
-// ReadModel and of the passes.
+// are set, and a loss in a file is added. A training step stays as it is in the
+// file. Errors: those of ReadModel, of the passes and of AddLossFile.
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report);
 

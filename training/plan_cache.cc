@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "training/loss.h"
 
 namespace onnx_fp8 {
 
@@ -21,10 +22,18 @@ std::map<std::string, Shape> ShapesOf(const Graph& graph,
   return shapes;
 }
 
+std::optional<LabelType> LabelOf(const Graph& graph, const LossSpec& loss,
+                                 const TensorMap& feeds) {
+  auto label = feeds.find(loss.label);
+  bool reads = FindLoss(loss.kind) && label != feeds.end();
+  if (!reads || graph.Find(loss.label)) return std::nullopt;
+  return LabelType{label->second.dtype(), label->second.shape()};
+}
+
 bool PlanKey::Fits(const PlanKey& wanted) const {
   return kind == wanted.kind && input_gradients == wanted.input_gradients &&
          shapes == wanted.shapes && sums == wanted.sums &&
-         has_loss == wanted.has_loss &&
+         has_loss == wanted.has_loss && label == wanted.label &&
          std::ranges::includes(wanted.values, values);
 }
 

@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "graph/passes/specialize.h"
@@ -20,6 +21,11 @@ std::map<std::string, Shape> ShapesOf(const Graph& graph,
                                       const TensorMap& feeds,
                                       const std::string& model);
 
+// The type of the label that the loss reads, if it is not one of the graph's
+// inputs; none without a label.
+std::optional<LabelType> LabelOf(const Graph& graph, const LossSpec& loss,
+                                 const TensorMap& feeds);
+
 // The properties for which a plan is made.
 struct PlanKey {
   StepKind kind;
@@ -28,6 +34,7 @@ struct PlanKey {
   InputValues values = {};                   // of inputs that decided something
   MicroSums sums = {};                       // of kApply
   bool has_loss = true;  // false: kEval without the label of the session's loss
+  std::optional<LabelType> label = {};  // that the loss reads
 
   // Whether a plan for this key serves `wanted`, which may name more values.
   bool Fits(const PlanKey& wanted) const;

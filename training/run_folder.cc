@@ -75,7 +75,7 @@ void RunFolder::CheckPlain() const {
   const std::pair<const char*, fs::file_type> kept[] = {
       {"config.json", kFile}, {"metrics.jsonl", kFile},      {"latest", kFile},
       {"model", kFolder},     {"checkpoints", kFolder},      {"best", kFolder},
-      {"best/latest", kFile}, {"best/checkpoints", kFolder},
+      {"best/latest", kFile}, {"best/checkpoints", kFolder}, {"loss", kFolder},
   };
   for (const auto& [name, expected] : kept) {
     std::string path = path_ + "/" + name;
@@ -101,24 +101,36 @@ RunConfig RunFolder::Load() const {
                                bytes.size, 3, refused);
   Check(json.is_object(), refused, ", got something else");
   RunConfig config;
+  std::string loss_crc;
   try {
     config.format = json.at("format").get<int>();
     Check(config.format == 1 || config.format == kRunFormat, refused,
           " of format 1 or ", kRunFormat, ", got ", config.format);
     config.file = file;
-    fs::path model = json.at("model").at("file").get<std::string>();
-    bool inside = model.is_relative() &&
-                  model.lexically_normal().string().substr(0, 2) != "..";
-    Check(inside, refused, " with a model inside the run's folder, got \"",
-          model.string(), "\"");
-    config.model = (fs::path(path_) / model).string();
+    auto copy = [&](const char* kind) {
+      fs::path file = json.at(kind).at("file").get<std::string>();
+      bool inside = file.is_relative() &&
+                    file.lexically_normal().string().substr(0, 2) != "..";
+      Check(inside, refused, " with a ", kind,
+            " inside the run's folder, got \"", file.string(), "\"");
+      return (fs::path(path_) / file).string();
+    };
+    config.model = copy("model");
     config.crc = json.at("model").at("crc32").get<std::string>();
+    if (json.contains("loss")) {
+      config.loss = copy("loss");
+      loss_crc = json.at("loss").at("crc32").get<std::string>();
+    }
     config.settings = json.at("flags").get<RunSettings>();
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ", got ", ReasonOf(error));
   }
-  Check(FileCrc(config.model) == config.crc, "[", config.model,
-        "] is not the file that the run was started with");
+  auto require = [](const std::string& copied, const std::string& crc) {
+    Check(FileCrc(copied) == crc, "[", copied,
+          "] is not the file that the run was started with");
+  };
+  require(config.model, config.crc);
+  if (!config.loss.empty()) require(config.loss, loss_crc);
   return config;
 }
 
@@ -147,28 +159,41 @@ void RunFolder::LockAs(int operation) {
         "] another process trains in this folder");
 }
 
-void RunFolder::Write(const std::string& model, const RunSettings& settings,
-                      const ExternalCopyObserver& observer) {
-  fs::path copy = fs::path("model") / fs::path(model).filename();
-  std::string to = (fs::path(path_) / copy).string();
+std::string RunFolder::Copy(const std::string& file, const char* name,
+                            const ExternalCopyObserver& observer) const {
+  const std::string folder = path_ + "/" + name;
+  const std::string to =
+      (fs::path(folder) / fs::path(file).filename()).string();
   std::error_code none;
-  if (!fs::equivalent(model, to, none)) {
-    bool made = !fs::exists(path_ + "/model");
-    MakeDirectories(path_ + "/model");
-    try {
-      CopyTrainable(model, to, observer);
-    } catch (...) {
-      if (made) RemoveTree(path_ + "/model");
-      if (made_) fs::remove(path_, none);  // if it is empty
-      throw;
-    }
+  if (fs::equivalent(file, to, none)) return to;
+  bool made = !fs::exists(folder);
+  MakeDirectories(folder);
+  try {
+    CopyTrainable(file, to, observer);
+  } catch (...) {
+    if (made) RemoveTree(folder);
+    if (made_) fs::remove(path_, none);  // if it is empty
+    throw;
   }
+  return to;
+}
+
+void RunFolder::Write(const std::string& model, const RunSettings& settings,
+                      const ExternalCopyObserver& observer,
+                      const std::string& loss) {
+  auto entry = [&](const std::string& file, const char* name) {
+    std::string copy = Copy(file, name, observer);
+    return nlohmann::ordered_json{
+        {"file", fs::path(copy).lexically_relative(path_).string()},
+        {"crc32", FileCrc(copy)}};
+  };
   nlohmann::ordered_json json = {
       {"format", kRunFormat},
       {"program", "onnx-fp8 " ONNX_FP8_VERSION},
-      {"model", {{"file", copy.string()}, {"crc32", FileCrc(to)}}},
-      {"flags", nlohmann::ordered_json::object()},
+      {"model", entry(model, "model")},
   };
+  if (!loss.empty()) json["loss"] = entry(loss, "loss");
+  json["flags"] = nlohmann::ordered_json::object();
   for (const auto& [name, words] : settings) json["flags"][name] = words;
   WriteFileAtomically(path_ + "/config.json", json.dump(2) + "\n");
 }

@@ -381,6 +381,7 @@ class Session : public TrainingSession {
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
     key.has_loss = !Predicts(kind, feeds);
+    key.label = LabelOf(*model_.graph, model_.loss, feeds);
     return Planned(key, [&] { return NewPlan(key, input_gradients); });
   }
 
@@ -406,8 +407,9 @@ class Session : public TrainingSession {
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
     PlannedStep planned;
-    planned.step =
-        BuildStepGraph(source, kind, key.shapes, input_gradients, key.values);
+    planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
+                                  key.values, key.label);
+    if (key.label) model_.loss = source_.loss = planned.step.loss_spec;
     key.values = planned.step.specialized.values;
     if (!sharded_.is_known()) DivideState(planned.step);
     if (lays_out) {

@@ -27,6 +27,8 @@ namespace {
 
 constexpr char kAccumulated[] = "micro.grad.";
 constexpr char kAmaxState[] = "micro.amax";
+// The number of micro-batches whose loss is a number.
+constexpr char kNumbersState[] = "micro.losses";
 
 }  // namespace
 
@@ -35,8 +37,9 @@ void MicroSums::Add(const StepGraph& micro) {
   amaxes |= !micro.fp8.labels.empty();
 }
 
-StepBuilder::StepBuilder(const StepSource& source, StepKind kind)
-    : source_(source), spending_(source.budgets) {
+StepBuilder::StepBuilder(const StepSource& source, StepKind kind,
+                         const std::optional<LabelType>& label)
+    : source_(source), label_(label), spending_(source.budgets) {
   step_.kind = kind;
 }
 
@@ -85,6 +88,8 @@ void StepBuilder::StartApply(const MicroSums& micro) {
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
     shares_.push_back({param, b.Mul(sum, share), Fqn(name), DividedBy(name)});
   }
+  numbers_ = AddSum(kNumbersState, DType::kFloat, {});
+  sums_.push_back(numbers_);
   AddLossScale();
   if (micro.amaxes) {
     step_.fp8.slots = *source_.slots;
@@ -100,8 +105,11 @@ void StepBuilder::StartApply(const MicroSums& micro) {
 void StepBuilder::Unroll(Graph& graph) { UnrollRecurrent(graph, &spending_); }
 
 void StepBuilder::Loss(Graph& graph) {
-  loss_ = AddLoss(graph, source_.loss);
+  step_.loss_spec = ResolveLoss(graph, source_.loss, label_);
+  loss_ = AddLoss(graph, step_.loss_spec, label_);
   step_.loss = loss_->name;
+  const Value* label = graph.Find(source_.loss.label);
+  step_.counts_labels = label && MayCountNone(source_.loss, label->dtype);
 }
 
 void StepBuilder::MergeLoss(Graph& graph) {
@@ -133,7 +141,7 @@ void StepBuilder::DivideLayers(Graph& graph) {
 
 void StepBuilder::ShareLoss(Graph& graph) {
   CheckSamplesAreApart(graph);
-  loss_ = LossOverRanks(graph, loss_, source_.loss, source_.mesh);
+  loss_ = LossOverRanks(graph, loss_, step_.loss_spec, source_.mesh);
   step_.loss = loss_->name;
 }
 
@@ -215,6 +223,9 @@ void StepBuilder::Accumulate(Graph& graph) {
     Value* sum = AddGradientSum(*param, *grad->shape);
     graph.state.push_back({sum, b.Add(sum, grad)});
   }
+  Value* numbers = AddSum(kNumbersState, DType::kFloat, {});
+  Value* is_one = b.Cast(LossIsNumber(), DType::kFloat);
+  graph.state.push_back({numbers, b.Add(numbers, is_one)});
   amax_ = AmaxVector(graph, step_.fp8);
   if (!amax_) return;
   OutputAmaxes();
@@ -236,11 +247,12 @@ void StepBuilder::Update(Graph& graph) {
                           Fqn(param->name), DividedBy(param->name)});
   }
   amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
-  Optimize(parameters);
+  Optimize(parameters, LossIsNumber());
 }
 
 void StepBuilder::UpdateFromSums(Graph& graph) {
-  Optimize(shares_);
+  Builder b(graph, "micro.");
+  Optimize(shares_, b.Op("Greater", {numbers_, b.Scalar(0, numbers_)}));
   for (Value* sum : sums_) {
     Value* zero = graph.AddInitializer(graph.FreshName(sum->name + ".zero"),
                                        Tensor::Zeros(sum->dtype, *sum->shape));
@@ -290,6 +302,13 @@ Value* StepBuilder::LossIsFinite() {
   return b.Op("Less", {b.Op("Abs", {loss_}), infinity});
 }
 
+// The loss of a batch without a label that counts is not a number, and its
+// gradients are 0.
+Value* StepBuilder::LossIsNumber() {
+  Builder b(*step_.graph, "loss.");
+  return b.Op("Not", {b.Op("IsNaN", {loss_})});
+}
+
 const std::string& StepBuilder::Fqn(const std::string& parameter) const {
   auto known = source_.fp8.names.find(parameter);
   return known == source_.fp8.names.end() ? parameter : known->second.fqn;
@@ -319,7 +338,8 @@ std::set<std::string> StepBuilder::TrainedNames() const {
 }
 
 // The optimizer, then the update of delayed scales, which needs its `ok`.
-void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
+void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
+                           Value* condition) {
   Graph& graph = *step_.graph;
   std::vector<Value*> finite;
   if (amax_) finite.push_back(amax_);
@@ -329,9 +349,9 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters) {
       [this](Builder& b, Value* x, const Axes& axes) {
         return SumOver(b, x, source_.mesh, axes);
       },
-      [this](const std::string& hint) { return StateName(hint); });
+      [this](const std::string& hint) { return StateName(hint); }, condition);
   if (loss_scale_.scale) {
-    UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.ok);
+    UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.finite);
     Value* used =
         Builder(graph, "loss_scale.").Op("Identity", {loss_scale_.scale});
     AddOutput(used);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "graph/graph.h"
 #include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
+#include "training/loss_labels.h"
 #include "training/over_ranks.h"
 #include "training/step_graph.h"
 
@@ -23,7 +25,9 @@ namespace onnx_fp8 {
 // pipeline. REQUIRES: the caller follows the order of pipelines.cc.
 class StepBuilder {
  public:
-  StepBuilder(const StepSource& source, StepKind kind);
+  // `label`: the type of the label that is fed, if it is known.
+  StepBuilder(const StepSource& source, StepKind kind,
+              const std::optional<LabelType>& label = {});
 
   // --- sources
   // The model at these shapes, as Specialize's.
@@ -63,9 +67,12 @@ class StepBuilder {
   std::set<std::string> TrainedNames() const;
   bool PerMicroBatch() const;
   Value* LossIsFinite();
+  Value* LossIsNumber();
   void AddLossScale();
   std::string StateName(const std::string& hint) const;
-  void Optimize(const std::vector<ParameterGradient>& parameters);
+  // `condition`: whether the step may be done at all.
+  void Optimize(const std::vector<ParameterGradient>& parameters,
+                Value* condition);
   void OutputAmaxes();
   // Over the ranks that share a batch; x itself for one rank.
   Value* OfAllRanks(Builder& b, Value* x) const;
@@ -87,6 +94,7 @@ class StepBuilder {
   void NameParameterGradients();
 
   const StepSource& source_;
+  const std::optional<LabelType> label_;
   Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;
@@ -99,6 +107,7 @@ class StepBuilder {
   std::vector<ParameterGradient> shares_;  // of kApply: parameters that are
                                            // updated
   std::vector<Value*> sums_;               // of kApply
+  Value* numbers_ = nullptr;  // of kApply: micro-batches with a loss
   std::set<const Value*> gradient_sums_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/step_notes.h"
 #include "graph/onnx/written_file.h"
@@ -152,6 +153,16 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
   StepGraph step =
       BuildStepGraph(source, whole ? StepKind::kTrain : StepKind::kMicro,
                      shapes, false, values);
+  // The axis of the classes is a fact of the step, for evaluations of it.
+  if (step.loss_spec.class_axis) {
+    const int64_t axis = *step.loss_spec.class_axis;
+    if (axis > 1 && !options.loss.class_axis) {
+      source_->model.notes.push_back(Concat(
+          "the classes lie along axis ", axis, " of ", step.loss_spec.logits,
+          ", as those of tokens do (`class_axis`)"));
+    }
+    if (axis > 1 || options.loss.class_axis) options.loss = step.loss_spec;
+  }
   std::shared_ptr<const Graph> mover;
   if (!whole) {
     MicroSums sums;

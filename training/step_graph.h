@@ -20,6 +20,7 @@
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/sharding.h"
 #include "providers/memory_report.h"
+#include "training/loss_labels.h"
 #include "training/split_layers.h"
 
 namespace onnx_fp8 {
@@ -78,6 +79,11 @@ struct StepGraph {
   std::vector<std::string> trained;  // parameters that have a gradient
   // Names of outputs; "" if the kind has no such output.
   std::string loss;
+  // Whether the loss is not a number only if no label of the batch counts.
+  bool counts_labels = false;
+  // The loss of the source, with the axis of its classes as the batch shows it:
+  // later batches of a session may fit two axes.
+  LossSpec loss_spec;
   std::string grad_norm;
   std::string ok;
   std::string amax;               // vector, one per label of fp8
@@ -100,11 +106,13 @@ struct StepGraph {
 
 // Any kind but kApply. `shapes`: of every input of the model, all sizes known.
 // `values`: as Specialize's; step.specialized lists the ones that it took.
+// `label`: AddLoss's.
 // Errors: those of the passes; a kind that a step in a file does not have.
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients = false,
-                         const InputValues& values = {});
+                         const InputValues& values = {},
+                         const std::optional<LabelType>& label = {});
 
 // The sums of the micro steps of one optimizer step. Micro-batches may differ
 // in shape and so have different graphs: one may lack a branch and its

@@ -25,6 +25,7 @@ ReportLayout PackReport(const StepGraph& step, Graph& graph) {
     std::erase(graph.outputs, value);
   };
   add(step.loss, &layout.loss);
+  layout.counts_labels = step.counts_labels;
   add(step.grad_norm, &layout.grad_norm);
   add(step.ok, &layout.ok);
   add(step.loss_scale, &layout.loss_scale);
@@ -41,6 +42,7 @@ StepReport ReadReport(const ReportLayout& layout, const Tensor& report) {
   auto at = [&](int i) { return report.data<float>()[i]; };
   StepReport read;
   if (layout.loss >= 0) read.loss = at(layout.loss);
+  read.no_labels = layout.counts_labels && read.loss && std::isnan(*read.loss);
   if (layout.grad_norm >= 0) read.grad_norm = at(layout.grad_norm);
   if (layout.loss_scale >= 0) read.loss_scale = at(layout.loss_scale);
   if (layout.ok >= 0) read.ok = at(layout.ok) != 0;
@@ -56,8 +58,10 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
   StepResult result;
   double sum = 0;
   int losses = 0;
+  bool no_labels = false;
   for (const StepReport& report : reports) {
-    if (report.loss) {
+    no_labels |= report.no_labels;
+    if (report.loss && !report.no_labels) {
       sum += *report.loss;
       ++losses;
     }
@@ -71,6 +75,9 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
   result.skipped = !reports.back().ok;
   if (!result.skipped) {
     result.cause.clear();
+  } else if (result.cause.empty() && no_labels && losses == 0 &&
+             std::isfinite(result.grad_norm)) {
+    result.cause = "no label of this batch counts";
   } else if (result.cause.empty()) {
     result.cause = std::isfinite(result.loss) ? "a gradient is not finite"
                                               : "the loss is not finite";

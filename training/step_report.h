@@ -19,6 +19,7 @@ struct ReportLayout {
   int loss = -1, grad_norm = -1, ok = -1, loss_scale = -1;
   int amaxes = -1;                  // the first of labels.size() amaxes
   std::vector<std::string> labels;  // names of tensors, for messages
+  bool counts_labels = false;       // as StepGraph's
 };
 
 // Replaces the outputs loss, grad_norm, ok, loss scale and amax of a step by
@@ -27,6 +28,7 @@ ReportLayout PackReport(const StepGraph& step, Graph& graph);
 
 struct StepReport {
   std::optional<float> loss;
+  bool no_labels = false;  // no label of the batch counts
   float grad_norm = -1;
   float loss_scale = 0;  // 0: none
   bool ok = true;
@@ -37,8 +39,8 @@ struct StepReport {
 StepReport ReadReport(const ReportLayout& layout, const Tensor& report);
 
 // Combines the reports of the graphs that one step has run, with the update
-// last: the mean of the losses, the norm, and the reason if the step was
-// skipped. The caller fills in `step` and `remark`.
+// last: the mean of the losses of batches with labels, the norm, and the reason
+// if the step was skipped. The caller fills in `step` and `remark`.
 StepResult Summarize(const std::vector<StepReport>& reports);
 
 }  // namespace onnx_fp8

@@ -46,6 +46,18 @@ std::string Text(DType dtype) {
   return dtype == DType::kFloat ? "float32" : Name(dtype);
 }
 
+std::string Text(const std::optional<int64_t>& number) {
+  return number ? std::to_string(*number) : "";
+}
+
+std::string Text(const std::vector<float>& numbers) {
+  std::string text;
+  for (float number : numbers) {
+    text += (text.empty() ? "" : ",") + Text(static_cast<double>(number));
+  }
+  return text;
+}
+
 std::string Groups(const SessionOptions& o) {
   std::vector<std::string> words;
   for (const ParameterGroup& group : o.optimizer.groups) {
@@ -73,6 +85,11 @@ constexpr Setting kSettings[] = {
     {"loss", [](Options o) { return o.loss.kind; }},
     {"label", [](Options o) { return o.loss.label; }},
     {"logits", [](Options o) { return o.loss.logits; }},
+    {"class_axis", [](Options o) { return Text(o.loss.class_axis); }},
+    {"ignore_index", [](Options o) { return Text(o.loss.ignore_index); }},
+    {"label_smoothing", [](Options o) { return Text(o.loss.label_smoothing); }},
+    {"class_weights", [](Options o) { return Text(o.loss.class_weights); }},
+    {"delta", [](Options o) { return Text(o.loss.delta); }},
     {"optimizer", [](Options o) { return o.optimizer.kind; }},
     {"weight_decay", [](Options o) { return Text(o.optimizer.weight_decay); }},
     {"betas",
@@ -103,6 +120,13 @@ constexpr Setting kSettings[] = {
     {"grad_accum", [](Options o) { return std::to_string(o.grad_accum); }},
 };
 
+// Options that steps of older versions do not name, because they had none.
+bool IsNewer(std::string_view option) {
+  return option == "class_axis" || option == "ignore_index" ||
+         option == "label_smoothing" || option == "class_weights" ||
+         option == "delta";
+}
+
 constexpr char kAdvice[] =
     "; leave that out, or make another step of the model";
 
@@ -118,6 +142,54 @@ int64_t ParseCount(const std::string& text, const std::string& what) {
         "among its notes, got \"",
         text, "\"");
   return count;
+}
+
+using Settings = std::map<std::string, std::string>;
+
+// Numbers between commas; none for a setting without a value.
+std::vector<double> ParseNumbers(const Settings& settings, const char* option,
+                                 const std::string& what) {
+  std::vector<double> numbers;
+  auto named = settings.find(option);
+  if (named == settings.end() || named->second.empty()) return numbers;
+  const std::string& text = named->second;
+  const char* end = text.data() + text.size();
+  for (const char* at = text.data(); at < end; ++at) {
+    double number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    Check(error == std::errc() && (stop == end || *stop == ','), what,
+          ": expected numbers as the setting ", option,
+          " among its notes, got \"", text, "\"");
+    numbers.push_back(number);
+    at = stop;
+  }
+  return numbers;
+}
+
+LossSpec LossOfSettings(const Settings& settings, const std::string& what) {
+  LossSpec loss = {settings.at("loss"), settings.at("label"),
+                   settings.at("logits")};
+  auto first = [&](const char* option) -> std::optional<double> {
+    const std::vector<double> numbers = ParseNumbers(settings, option, what);
+    if (numbers.empty()) return std::nullopt;
+    return numbers[0];
+  };
+  auto integer = [&](const char* option) -> std::optional<int64_t> {
+    const std::optional<double> number = first(option);
+    if (!number) return std::nullopt;
+    Check(*number >= -9e15 && *number <= 9e15, what,
+          ": expected a smaller number as the setting ", option,
+          " among its notes, got ", *number);
+    return static_cast<int64_t>(*number);
+  };
+  loss.class_axis = integer("class_axis");
+  loss.ignore_index = integer("ignore_index");
+  loss.label_smoothing = first("label_smoothing");
+  loss.delta = first("delta");
+  for (double weight : ParseNumbers(settings, "class_weights", what)) {
+    loss.class_weights.push_back(static_cast<float>(weight));
+  }
+  return loss;
 }
 
 DType ParsePrecision(const std::string& text, const std::string& what) {
@@ -153,23 +225,22 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
                       const std::string& what, SessionOptions* options) {
   const SessionOptions defaults;
   for (const Setting& row : kSettings) {
-    auto known = settings.find(row.option);
-    Check(known != settings.end(), what, ": expected the setting ", row.option,
-          " among its notes, got none");
+    auto named = settings.find(row.option);
+    Check(named != settings.end() || IsNewer(row.option), what,
+          ": expected the setting ", row.option, " among its notes, got none");
+    const std::string known = named == settings.end() ? "" : named->second;
     std::string got = row.text(*options);
     bool given =
         options->given.contains(row.option) || got != row.text(defaults);
-    if (!given || got == known->second) continue;
-    throw OptionError(Concat(what, ": its `", row.option, "` is ",
-                             Shown(known->second), ", got ", Shown(got),
-                             kAdvice));
+    if (!given || got == known) continue;
+    throw OptionError(Concat(what, ": its `", row.option, "` is ", Shown(known),
+                             ", got ", Shown(got), kAdvice));
   }
   if (!options->scales.empty()) {
     throw OptionError(Concat(what, ": it has its own `scales`, got ",
                              options->scales, kAdvice));
   }
-  options->loss = {settings.at("loss"), settings.at("label"),
-                   settings.at("logits")};
+  options->loss = LossOfSettings(settings, what);
   const std::string& recipe = settings.at("recipe");
   // A file names no other files.
   Check(!recipe.ends_with(".json"), what,

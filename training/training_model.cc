@@ -25,7 +25,7 @@ std::vector<InputInfo> TrainingModel::Inputs() const {
   std::vector<InputInfo> infos;
   for (const Value* value : graph->inputs) {
     infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
-                     value->axis_names});
+                     value->axis_names, IsLabelOfFile(*value)});
   }
   return infos;
 }
@@ -41,14 +41,23 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
   return infos;
 }
 
+bool TrainingModel::IsLabelOfFile(const Value& input) const {
+  return loss_file && std::ranges::count(loss_file->labels, input.name) > 0;
+}
+
 std::string TrainingModel::Fingerprint() const {
   std::string text;
   auto add = [&](const char* kind, const Value* value) {
     text += Concat(kind, " ", value->name, " ", Name(value->dtype), " ",
                    value->shape ? ToString(*value->shape) : "?", "\n");
   };
-  for (const Value* value : graph->inputs) add("input", value);
-  for (const Value* value : graph->outputs) add("output", value);
+  for (const Value* value : graph->inputs) {
+    if (!IsLabelOfFile(*value)) add("input", value);
+  }
+  for (const Value* value : graph->outputs) {
+    bool added = loss_file && value->name == loss_file->output;
+    if (!added) add("output", value);
+  }
   for (const Value* value : graph->Initializers()) {
     if (value->role == Role::kParameter) add("parameter", value);
     if (value->role == Role::kFrozen) add("frozen", value);
@@ -155,10 +164,20 @@ void DescribeStep(SessionOptions* options, TrainingModel* model) {
   }
 }
 
+std::string LossNote(const std::string& path, const LossFile& loss) {
+  return Concat(
+      "the loss of ", path, " reads ", Joined(loss.reads), " of the model and ",
+      loss.labels.empty() ? "no labels" : "the labels " + Joined(loss.labels));
+}
+
 void DescribeModel(const SessionOptions& options, const ImportReport& import,
                    TrainingModel* model) {
   model->loss = options.loss;
-  if (!model->loss.kind.empty()) {
+  model->loss_file = import.loss;
+  if (import.loss) {
+    model->loss.kind = "output:" + import.loss->output;
+    model->notes.push_back(LossNote(options.loss.kind, *import.loss));
+  } else if (!model->loss.kind.empty()) {
     model->loss.logits = LogitsOf(model->loss, *model->graph, options.model);
   }
   if (!import.batch_norm_note.empty()) {

@@ -13,6 +13,7 @@
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
 #include "training/file_step.h"
+#include "training/loss_file.h"
 #include "training/pipelines.h"
 #include "training/step_graph.h"
 
@@ -31,7 +32,9 @@ struct TiedCopy {
 
 struct TrainingModel {
   std::unique_ptr<Graph> graph;
-  LossSpec loss;  // as in the options, with logits named
+  LossSpec loss;  // as in the options, with logits named; of a loss in a file
+                  // the output that it became
+  std::optional<LossFile> loss_file;
   ParameterNames names;
   StaticScales scales;
   std::vector<std::string> notes;      // for the user
@@ -48,12 +51,14 @@ struct TrainingModel {
   // All parameters, trained and frozen, in the file's order.
   std::vector<ParameterInfo> Parameters() const;
   // Identifies the model for checkpoints: names, dtypes and shapes of all
-  // inputs, outputs and parameters.
+  // inputs, outputs and parameters. The loss is no part of the model.
   std::string Fingerprint() const;
   // Adds the tensors of the tied copies.
   SourceMap WithCopies(SourceMap weights) const;
   // Names of all parameters and of copies that PyTorch has a name for.
   ParameterNames AllNames() const;
+  // Whether an input came with the loss in a file.
+  bool IsLabelOfFile(const Value& input) const;
 };
 
 // Reads options.model and options.init. Errors: as TrainingSession::Create's; a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <set>
+#include <cmath>
 
 #include "base/check.h"
 #include "cli/api_names.h"
@@ -9,6 +9,8 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
+#include "training/loss.h"
+#include "training/loss_values.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -60,6 +62,15 @@ TensorMap NamedArrays(const GradientResult& result) {
   return arrays;
 }
 
+bool CountsNone(const LossSpec& loss, const TensorMap& batch,
+                const GradientResult& result) {
+  const auto label = batch.find(loss.label);
+  const auto output = result.outputs.find(loss.logits);
+  return std::isnan(result.loss) && FindLoss(loss.kind) &&
+         label != batch.end() && output != result.outputs.end() &&
+         CountLabels(loss, output->second, label->second) == 0;
+}
+
 }  // namespace
 
 int Grad(const Arguments& arguments) {
@@ -86,7 +97,13 @@ int Grad(const Arguments& arguments) {
   if (data.size() < layout.batch_size) {
     Note(Concat("the batch has ", data.size(), " samples, all that there are"));
   }
-  GradientResult result = session->Gradients(data.Batch(0), values.input_grads);
+  const TensorMap batch = data.Batch(0);
+  GradientResult result = session->Gradients(batch, values.input_grads);
+  if (CountsNone(session->Loss(), batch, result)) {
+    Note(
+        "no label of this batch counts: the loss is no number, and all "
+        "gradients are 0");
+  }
   WriteArrays(values.out, NamedArrays(result));
   Out() << "loss " << Number(result.loss, 7) << ", gradients of "
         << result.gradients.size() << " parameters in " << values.out << "\n";

@@ -89,7 +89,10 @@ class TrainCommand {
     Progress progress;
     FlagMap saved = flags_.Saved();
     values_.session.recipe.Resolve(&saved);
-    folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress));
+    values_.session.loss.Resolve(&saved);
+    const std::string& loss = values_.session.loss.loss;
+    folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress),
+                  IsLossFile(loss) ? loss : "");
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
     if (start_ && start_->has_moments()) session_->Save(values_.out);

@@ -112,6 +112,7 @@ class Reporter {
     }
     std::ranges::move(import.notes, std::back_inserter(report_.notes));
     initializers_ = std::move(import.initializers);
+    if (import.loss) options_.loss.kind = "output:" + import.loss->output;
     DescribeInterface();
     if (IsStep(written_)) {
       OpenStep();

@@ -107,7 +107,7 @@ RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
 int64_t TokensOf(const Graph& graph, const std::string& label) {
   const Value* value = graph.Find(label);
   bool tokens = value && value->concrete() && IsInteger(value->dtype) &&
-                value->rank() >= 2;
+                value->rank() == 2 && value->dim(1) > 1;
   return tokens ? NumElements(*value->shape) : 0;
 }
 

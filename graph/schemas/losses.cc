@@ -125,6 +125,15 @@ void InferCrossEntropyGrad(Node& node) {
   SameAs(scores, node.out(0));
 }
 
+// ---- parts of losses
+
+// The same values, through which no gradient flows.
+constexpr char kDetach[] = R"((x) => (y) {
+  y = Identity (x)
+})";
+
+void InferDetach(Node& node) { SameAs(node.in(0), node.out(0)); }
+
 // ---- both
 
 constexpr char kCrossEntropyWithGrad[] =
@@ -159,6 +168,7 @@ std::vector<OpDefinition> LossOps() {
        InferCrossEntropyGrad},
       {"CrossEntropyWithGrad", ignore, kCrossEntropyWithGrad,
        InferCrossEntropyWithGrad},
+      {"Detach", {}, kDetach, InferDetach},
       {"SoftmaxCrossEntropyGrad", ignore, softmax_cross_entropy_grad.c_str(),
        InferSoftmaxCrossEntropyGrad},
   };

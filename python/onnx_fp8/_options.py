@@ -28,6 +28,8 @@ def _words(name, value):
         if name == "recipe":
             return [json.dumps(value)]
         return [f"{key}={_word(item)}" for key, item in value.items()]
+    if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [_word(item) for item in value] or [""]
     return [_word(value)]

@@ -9,6 +9,7 @@ from ._batches import Batches, are_files
 from ._errors import OptionError
 from ._metrics import Measures
 from ._notes import note
+from ._loss import function_of
 from ._options import ModelFile, flags, naming_missing_files
 from ._progress import Progress
 from ._ranks import watch_ranks
@@ -66,6 +67,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
 
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts.
+    `loss`: a name, a file, or a function of PyTorch's tensors, as for TrainingSession; the run keeps what it exports.
     `data`, `val_data`: files; or a dict of arrays, which are not copied (with `mesh` all ranks give the same ones); or
     an iterable of batches, as a DataLoader: each is a dict, or a tuple in the order of the model's inputs with the label
     last. Batches have their own size and order; `data` is iterated again at its end, `val_data` is read once.
@@ -94,6 +96,10 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         line.close()
         note(text)
 
+    function = None
+    if callable(options.get("loss")):
+        function = function_of(options["loss"], model, data, options)
+        options["loss"] = function.path
     data = {"data": data, "val_data": val_data}
     arrays = {name: to_core(value, name) for name, value in data.items() if hasattr(value, "items")}
     files = {name: value for name, value in data.items() if are_files(value)}

@@ -14,7 +14,8 @@ from ._ranks import watch_ranks
 
 @dataclasses.dataclass(frozen=True)
 class StepResult:
-    """One optimizer step. `loss` is that before the update, the mean over all micro-batches."""
+    """One optimizer step. `loss` is that before the update, the mean over the micro-batches with labels that count; if
+    there are none it is NaN, and the step is skipped with this `cause`."""
     step: int
     loss: float
     grad_norm: float
@@ -81,25 +82,56 @@ class TrainingSession:
     onnxruntime.training.artifacts; `checkpoint`: another checkpoint than the one in that folder. A batch is a dict of arrays by the names of the
     inputs, with the label under `labels` (option `label`). Arrays are numpy's or speak DLPack, as PyTorch's tensors
     on the CPU do; row-major ones are not copied. Threads may share a session: they take turns.
+
+    `loss`: a name, a file, or a function of PyTorch's tensors that returns one number. Its parameters have names of
+    the model's outputs and of label arrays, as in `def loss(logits, target, weight): …`; it is exported when the first
+    batch shows the labels.
     """
 
     def __init__(self, model=None, *, ort_training=None, **options):
         self._file = ModelFile(model)
-        read = [options.get(key) for key in ("init", "scales", "checkpoint")]
-        with naming_missing_files(*self._file.words, ort_training, *read):
-            self._core = _core.Session(self._file.words + flags({"ort_training": ort_training, **options}))
+        self._function = None
+        self._changed = False
+        if callable(options.get("loss")):
+            self._function = options.pop("loss")
+        self._options = {"ort_training": ort_training, **options}
+        self._core = self._make()
         if options.get("mesh"):
             watch_ranks()
+
+    def _make(self, **more):
+        options = {**self._options, **more}
+        read = [options.get(key) for key in ("ort_training", "init", "scales", "checkpoint", "loss", "class_weights")]
+        with naming_missing_files(*self._file.words, *read):
+            return _core.Session(self._file.words + flags(options))
+
+    def _know_loss(self, batch):
+        """Exports the function that is the loss, once a batch shows its labels."""
+        inputs = {row["name"]: batch[row["name"]] for row in self._core.inputs if row["name"] in batch}
+        labels = {name: array for name, array in batch.items() if name not in inputs}
+        if self._function is None or not labels:
+            return
+        from ._loss import LossFunction
+        _, outputs = self._core.eval(to_core(inputs))
+        loss = LossFunction(self._function, from_core(outputs), inputs, labels)
+        core = self._make(loss=loss.path)
+        if self._changed:
+            core.load_state(*self._core.state(False))
+        loss.check(core.eval(to_core(batch))[0])
+        self._core, self._function = core, None
 
     def step(self, batch, lr: float | None = None) -> StepResult:
         """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts. `lr`: for this step alone; None: the
         option `lr`. An array that does not fit is an error that leaves the state unchanged."""
         batches = [batch] if hasattr(batch, "items") else _micro_batches(batch, self)
+        if batches:
+            self._know_loss(batches[0])
         return StepResult(**self._core.step([to_core(b) for b in batches], lr))
 
     def eval(self, batch) -> EvalResult:
         """The loss and the outputs; only the forward pass. Without a label, or without the option `loss`, the loss is
-        None."""
+        None. If no label counts, it is NaN."""
+        self._know_loss(batch)
         loss, outputs = self._core.eval(to_core(batch))
         return EvalResult(loss, from_core(outputs))
 
@@ -109,6 +141,7 @@ class TrainingSession:
 
     def gradients(self, batch, input_gradients: bool = False) -> GradientResult:
         """Loss, outputs and the gradient of every trained parameter, in training mode but without dropout."""
+        self._know_loss(batch)
         loss, *arrays = self._core.gradients(to_core(batch), input_gradients)
         return GradientResult(loss, *map(from_core, arrays))
 
@@ -125,6 +158,7 @@ class TrainingSession:
         except (KeyError, TypeError):
             raise Error('[state] expected a dict with "step", "notes" and "tensors"') from None
         self._core.load_state(step, notes, to_core(tensors))
+        self._changed = True
 
     def weights(self, copy: bool = True) -> dict[str, np.ndarray]:
         """The model's tensors by the names of their initializers. `copy`: as for `state`."""
@@ -133,6 +167,7 @@ class TrainingSession:
     def load_weights(self, weights: dict) -> None:
         """Replaces some or all of these tensors; dtypes and shapes stay."""
         self._core.load_weights(to_core(weights))
+        self._changed = True
 
     def save(self, folder) -> None:
         """Writes a checkpoint, as `onnx-fp8 train` does."""
@@ -142,6 +177,7 @@ class TrainingSession:
         """Goes on from the newest checkpoint in `folder`: of `save`, or the folder of a run."""
         with naming_missing_files(folder):
             self._core.restore(os.fspath(folder))
+        self._changed = True
 
     restore = resume
 

@@ -207,6 +207,11 @@ def test_cross_entropy(bodies, shape, ignored, share):
     check(bodies, "CrossEntropyWithGrad", [dloss, scores, labels], [np.asarray(loss), dscores], ignore_index=ignored)
 
 
+def test_detach(bodies):
+    x = normal(3, 4)
+    check(bodies, "Detach", [x], [x])
+
+
 def test_silu(bodies):
     x, dy = normal(3, 50), normal(3, 50, seed=1)
     x64, dy64 = wide(x, dy)

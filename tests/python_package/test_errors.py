@@ -11,7 +11,10 @@ import onnx_fp8
 from test_session import OverDLPack
 
 OPTIONS = [
-    ({"loss": "x"}, "`loss`: expected cross_entropy, mse, bce_with_logits or output:NAME, got x"),
+    ({"loss": "x"}, "`loss`: expected cross_entropy, nll, mse, l1, huber, kl_div, bce, bce_with_logits, output:NAME or "
+                    "FILE.onnx, got x"),
+    ({"label_smoothing": 2}, "`label_smoothing`: expected 0 to 1, got 2"),
+    ({"delta": 2}, "`delta` is an option of the loss huber, got cross_entropy"),
     ({"filter_fqn": ["a"]}, "there is no option `filter_fqn`; did you mean `filter_fqns`?"),
     ({"recipe": "foo"}, '`recipe`: [recipe foo] expected off, tensorwise, '),
     ({"lr": -1}, "`lr`: expected a number of at least 0, got -1"),

@@ -54,9 +54,14 @@ def test_statistics_come_back():
     with_torch(HERE / "torch_statistics.py")
 
 
-def test_the_documentation(tmp_path):
+def test_losses():
+    with_torch(HERE / "torch_losses.py")
+
+
+@pytest.mark.parametrize("page", ["python", "losses"])
+def test_the_documentation(page, tmp_path):
     (tmp_path / "samples").symlink_to(ROOT / "samples")
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.M | re.S)
     with_torch("-c", "".join(block for block in blocks if "import torch" in block), cwd=tmp_path)
 
 

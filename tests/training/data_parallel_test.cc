@@ -21,7 +21,8 @@ namespace {
 
 void ExpectLosses(const RankRun& one, const RankRun& many) {
   for (size_t i = 0; i < one.steps.size(); ++i) {
-    EXPECT_NEAR(many.steps[i].loss, one.steps[i].loss, 1e-6 * one.steps[i].loss)
+    EXPECT_NEAR(many.steps[i].loss, one.steps[i].loss,
+                1e-6 * std::fabs(one.steps[i].loss))
         << "step " << i;
     EXPECT_NEAR(many.steps[i].grad_norm, one.steps[i].grad_norm,
                 1e-5 * one.steps[i].grad_norm)
@@ -77,6 +78,53 @@ TEST(DataParallel, MeanOverElements) {
                       {"labels", Random({5, kClasses}, step + 50)}}});
   }
   ExpectLosses(TrainSteps(options, steps), TrainRanks(2, options, steps)[0]);
+}
+
+// So does the mean over weighted labels, of which a rank may have few.
+TEST(DataParallel, MeanOverWeightsOfClasses) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.loss.class_weights = {0.5f, 2, 0.25f, 3};
+  for (double smoothing : {0.0, 0.2}) {
+    options.loss.label_smoothing = smoothing;
+    const RankRun one = TrainSteps(options, StepsOf(1));
+    for (int size : {2, 3}) {
+      ExpectLosses(one, TrainRanks(size, options, StepsOf(1))[0]);
+    }
+  }
+}
+
+TEST(DataParallel, MeanOverSamples) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  for (const char* kind : {"cross_entropy", "kl_div"}) {
+    options.loss.kind = kind;
+    std::vector<Batches> steps;
+    for (uint64_t step = 0; step < 5; ++step) {
+      Tensor share = Random({5, kClasses}, step + 50);
+      for (int64_t i = 0; i < share.size(); ++i) {
+        share.data<float>()[i] = 0.25f + share.data<float>()[i] / 8;
+      }
+      steps.push_back({{{"x", Random({5, kIn}, step)}, {"labels", share}}});
+    }
+    ExpectLosses(TrainSteps(options, steps), TrainRanks(2, options, steps)[0]);
+  }
+}
+
+// A rank may have no label that counts. If none has one, all skip the step.
+TEST(DataParallel, AllRanksSkipAStepWithoutLabels) {
+  TempDir dir;
+  std::vector<Batches> steps = StepsOf(1);
+  steps.resize(3);
+  int64_t* labels = steps[1][0]["labels"].data<int64_t>();
+  std::fill_n(labels, 7, -100);
+  for (const RankRun& run :
+       TrainRanks(2, Options(WriteMlp(dir, false)), steps)) {
+    EXPECT_FALSE(run.steps[0].skipped);
+    EXPECT_TRUE(run.steps[1].skipped);
+    EXPECT_EQ(run.steps[1].cause, "no label of this batch counts");
+    EXPECT_FALSE(run.steps[2].skipped);
+  }
 }
 
 // Amaxes are those of the whole batch, so the ranks have one set of scales. The

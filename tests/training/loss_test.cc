@@ -153,11 +153,85 @@ TEST(Loss, TakesTheModelsOwnLabelInput) {
   EXPECT_EQ(m.graph.inputs.size(), 2u);
 }
 
+LabelType Classes(const Shape& shape) { return {DType::kInt64, shape}; }
+
+// The axis of the classes, or the error.
+std::string AxisText(const Shape& logits, const LabelType& label,
+                     std::optional<int64_t> chosen = {}) {
+  Model m(logits);
+  LossSpec spec{.kind = "cross_entropy", .class_axis = chosen};
+  try {
+    return std::to_string(*ResolveLoss(m.graph, spec, label).class_axis);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(Loss, LabelsShowTheAxisOfTheClasses) {
+  EXPECT_EQ(AxisText({2, 5, 3, 4}, Classes({2, 3, 4})), "1");
+  EXPECT_EQ(AxisText({2, 5, 3, 4}, Classes({2, 1, 3, 4})), "1");
+  EXPECT_EQ(AxisText({2, 5, 3, 4}, Classes({2, 5, 3})), "3");
+  EXPECT_EQ(AxisText({2, 5, 3}, Classes({2, 3})), "1");
+  EXPECT_EQ(AxisText({2, 5, 3}, Classes({2, 5})), "2");
+  EXPECT_EQ(AxisText({2, 5}, Classes({2})), "1");
+  EXPECT_EQ(AxisText({2, 5}, Classes({2, 1})), "1");
+  EXPECT_EQ(AxisText({5}, Classes({})), "0");
+  // Pixels as wide as there are classes, in images of another height.
+  EXPECT_EQ(AxisText({2, 5, 3, 5}, Classes({2, 3, 5})), "1");
+  EXPECT_EQ(AxisText({2, 4, 5, 3}, Classes({2, 4, 3}), 2), "2");
+  EXPECT_EQ(AxisText({2, 3, 3}, Classes({2, 3}), -1), "2");
+  EXPECT_EQ(AxisText({2, 3, 3}, Classes({2, 3}), 1), "1");
+  EXPECT_EQ(AxisText({2, 3}, {DType::kFloat, {2, 3}}), "1");
+  EXPECT_EQ(AxisText({2, 3, 3}, {DType::kFloat, {2, 3, 3}}, 1), "1");
+}
+
+TEST(Loss, AnAxisIsNeverGuessed) {
+  auto contains = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  contains(AxisText({2, 3, 3, 3}, Classes({2, 3, 3})), "fit two");
+  contains(AxisText({2, 3, 3}, Classes({2, 3})), "fit two");
+  contains(AxisText({2, 3, 4}, {DType::kFloat, {2, 3, 4}}), "fit two");
+  contains(AxisText({2, 5, 3, 4}, Classes({2, 4, 3})),
+           "expected labels of shape [2,3,4] (classes along axis 1) or [2,5,3] "
+           "(classes along axis 3), got [2,4,3]");
+  contains(AxisText({2, 5, 3, 4}, Classes({2, 5, 3}), 1),
+           "expected labels of shape [2,3,4]");
+  contains(AxisText({2, 3}, {DType::kFloat, {2}}),
+           "numbers of classes are integers");
+  Model m({2, 3, 4, 5});
+  contains(MessageOf(m.graph, {.kind = "cross_entropy"}), "`class_axis` 1");
+}
+
+TEST(Loss, OptionsBelongToLosses) {
+  auto message = [](const LossSpec& spec) -> std::string {
+    try {
+      CheckLossOptions(spec);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({.kind = "cross_entropy", .label_smoothing = 1}), "");
+  EXPECT_EQ(message({.kind = "nll", .label_smoothing = 0.1}),
+            "`label_smoothing` is an option of the loss cross_entropy, got "
+            "nll");
+  EXPECT_EQ(message({.kind = "mse", .class_weights = {1}}),
+            "`class_weights` is an option of the loss cross_entropy and nll, "
+            "got mse");
+  EXPECT_EQ(message({.kind = "huber", .delta = -1}),
+            "`delta`: expected a number above 0, got -1");
+  EXPECT_EQ(message({.kind = "nll", .class_weights = {1, -1}}),
+            "`class_weights`: expected numbers of at least 0, got -1");
+}
+
 TEST(Loss, ErrorsNameWhatThereIs) {
   Model m;
-  EXPECT_EQ(MessageOf(m.graph, {.kind = "hinge"}),
-            "[model.onnx] expected the loss cross_entropy, mse, "
-            "bce_with_logits or output:NAME, got \"hinge\"; outputs: y");
+  EXPECT_EQ(
+      MessageOf(m.graph, {.kind = "hinge"}),
+      "[model.onnx] expected the loss cross_entropy, nll, mse, l1, huber, "
+      "kl_div, bce, bce_with_logits, output:NAME or FILE.onnx, got "
+      "\"hinge\"; outputs: y");
   EXPECT_EQ(MessageOf(m.graph, {.kind = "mse", .logits = "z"}),
             "[model.onnx] expected a graph output \"z\" for the loss, got "
             "outputs: y");

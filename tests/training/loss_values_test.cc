@@ -28,7 +28,7 @@ TEST_F(LossValues, CrossEntropyCountsLabels) {
   Tensor labels = Tensor::From<int64_t>({3}, {0, 1, -100});
   double expected = std::log(2.0) + std::log1p(std::exp(-2.0));
   EXPECT_NEAR(Loss("cross_entropy", logits, labels), expected / 2, 1e-7);
-  EXPECT_EQ(CountLabels({"cross_entropy"}, labels), 2);
+  EXPECT_EQ(CountLabels({"cross_entropy"}, logits, labels), 2);
   Tensor wrong = Tensor::From<int64_t>({3}, {2, 1, 1});
   EXPECT_THROW(Loss("cross_entropy", logits, wrong), Error);
 }
@@ -38,7 +38,8 @@ TEST_F(LossValues, MeanSquareAndBinary) {
   Tensor zeros = Tensor::Zeros(DType::kFloat, {1, 2});
   EXPECT_EQ(Loss("mse", y, zeros), 2.5);
   // For this loss, -100 is a number like any other.
-  EXPECT_EQ(CountLabels({"mse"}, Tensor::From<float>({2}, {-100, 0})), 2);
+  Tensor two = Tensor::From<float>({2}, {-100, 0});
+  EXPECT_EQ(CountLabels({"mse"}, two, two), 2);
   Tensor one = Tensor::From<float>({1}, {1});
   Tensor z = Tensor::From<float>({1}, {-800});
   EXPECT_EQ(Loss("bce_with_logits", z, one), 800);
@@ -52,6 +53,25 @@ TEST_F(LossValues, AnyNameOfALabel) {
   for (const char* name : {"output", "loss", "label"}) {
     EXPECT_EQ(LossOf({"mse", name}, y, label, *evaluator_), 4) << name;
   }
+}
+
+TEST_F(LossValues, HitsAlongAxis1) {
+  // (1, 2, 3): classes 1, 0, 0.
+  Tensor logits = Tensor::From<float>({1, 2, 3}, {0, 1, 1, 1, 0, 0});
+  for (const Shape& shape : {Shape{1, 3}, Shape{1, 1, 3}}) {
+    Tensor labels = Tensor::From<int64_t>(shape, {1, 1, 0});
+    EXPECT_EQ(Hits("cross_entropy", logits, labels), 2);
+    LossSpec spec{"cross_entropy"};
+    spec.ignore_index = 0;
+    EXPECT_EQ(CountHits(spec, logits, labels, *evaluator_), 1);
+    EXPECT_EQ(CountLabels(spec, logits, labels), 2);
+    EXPECT_FALSE(HasTokens(spec, logits, labels));
+  }
+  Tensor soft = Tensor::From<float>({1, 2, 3}, {0.1f, 0.9f, 0, 0.9f, 0.1f, 1});
+  LossSpec spec{"cross_entropy"};
+  spec.class_axis = 1;
+  EXPECT_EQ(CountHits(spec, logits, soft, *evaluator_), 2);
+  EXPECT_EQ(CountLabels(spec, logits, soft), 3);
 }
 
 TEST_F(LossValues, HitsAreTheLargestClassOrTheSign) {

@@ -34,11 +34,10 @@ Classes ClassesOf(C& c) {
 Value* SumAll(Builder& b, Value* x) { return b.SumTo(x, {}); }
 
 // loss_i = -w_i log p_i; w_i is the weight of the sample's class, 0 if ignored;
-// mean divides by Σ w.
-void General(C& c) {
+// mean divides by Σ w. `log_prob`: of the operand, or the operand itself.
+void General(C& c, Value* log_prob) {
   Builder& b = c.b;
   Classes classes = ClassesOf(c);
-  Value* log_prob = NeedOutput(c, 1, "log_prob");
   Value* counted = b.Op("And", {classes.hot, classes.valid});
   Value* hot = ZeroOne(b, counted, log_prob);
   Value* weight = nullptr;  // (N, 1, D…)
@@ -62,7 +61,8 @@ void General(C& c) {
     dloss = b.Div(dloss, total);
   }
   if (c.Needs(0)) {
-    Value* miss = b.Sub(b.Op("Exp", {log_prob}), hot);
+    Value* miss =
+        log_prob == c.In(0) ? b.Neg(hot) : b.Sub(b.Op("Exp", {log_prob}), hot);
     // An ignored sample may hold anything, infinities included.
     c.Set(0, b.Mul(Masked(b, classes.valid, miss), b.Mul(dloss, weight)));
   }
@@ -86,7 +86,7 @@ void SoftmaxCrossEntropyLoss(C& c) {
                       {c.Dy(0), NeedOutput(c, 1, "log_prob"), c.In(1)},
                       {{"ignore_index", c.node.Int("ignore_index", -100)}}));
     } else {
-      General(c);
+      General(c, NeedOutput(c, 1, "log_prob"));
     }
   }
   if (c.Dy(1) && c.Needs(0)) {  // as LogSoftmax over axis 1
@@ -95,6 +95,8 @@ void SoftmaxCrossEntropyLoss(C& c) {
     c.Set(0, c.Dx(0) ? b.Add(c.Dx(0), dx) : dx);
   }
 }
+
+void NegativeLogLikelihoodLoss(C& c) { General(c, c.In(0)); }
 
 void CrossEntropy(C& c) {
   Value* lse = NeedOutput(c, 1, "lse");
@@ -106,6 +108,7 @@ void CrossEntropy(C& c) {
 
 void RegisterLossGradients(GradientRegistry& r) {
   r.Add("CrossEntropy", CrossEntropy, kDomain);
+  r.Add("NegativeLogLikelihoodLoss", NegativeLogLikelihoodLoss);
   r.Add("SoftmaxCrossEntropyLoss", SoftmaxCrossEntropyLoss, "", 2);
 }
 

@@ -31,6 +31,7 @@ void RegisterZeroGradients(GradientRegistry& r) {
                          "Size"}) {
     r.AddZero(op);
   }
+  r.AddZero("Detach", kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -215,6 +215,7 @@ void RegisterUnary(KernelRegistry& r) {
   r.Add("Not", Not, in_place);
   r.Add("BitwiseNot", BitwiseNot, in_place);
   r.Add("Identity", Identity, {.view = true});
+  r.Add("Detach", Identity, {.view = true}, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -19,6 +19,7 @@ void RegisterReshape(KernelRegistry& r) {
        {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}) {
     r.Add(op, NeverRuns, {.view = true});
   }
+  r.Add("Detach", NeverRuns, {.view = true}, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -319,13 +319,82 @@ def labels_of_floats(folder):
     return using(folder)
 
 
-@cases("[input labels] expected int64[4], got int64[4,1]")
-def labels_with_an_axis_too_many(folder):
-    npz(folder, labels=np.zeros((4, 1), np.int64))
+@cases("[m.onnx] expected float labels \"labels\", which are probabilities of the classes, of the shape [4,3] of \"y\", "
+       "got [4,2]; numbers of classes are integers")
+def probabilities_of_too_few_classes(folder):
+    npz(folder, labels=np.zeros((4, 2), np.float32))
     return using(folder)
 
 
-@cases("[input labels] expected float[4,3], got float[4]")
+@cases("[d.npz] expected array \"labels\" of int64, got float")
+def labels_of_floats_for_nll(folder):
+    npz(folder, labels=np.zeros((4, 3), np.float32))
+    return using(folder, loss="nll")
+
+
+@cases("[m.onnx] expected labels of shape [4], got [4,2] in input \"labels\"")
+def labels_with_an_axis_too_many(folder):
+    npz(folder, labels=np.zeros((4, 2), np.int64))
+    return using(folder)
+
+
+@cases("[m.onnx] expected labels of shape [4], got [4,3] in input \"labels\"; labels of the logits' shape are "
+       "probabilities, of float")
+def labels_of_integers_for_each_class(folder):
+    npz(folder, labels=np.zeros((4, 3), np.int64))
+    return using(folder)
+
+
+@cases("[m.onnx] --ignore-index: expected labels that are numbers of classes, got probabilities in \"labels\"", code=2)
+def ignored_probabilities(folder):
+    npz(folder, labels=np.zeros((4, 3), np.float32))
+    return [*using(folder), "--ignore-index", "1"]
+
+
+def images(folder, axes, labels):
+    """A model from pixels (N, 3, 3, 3) to logits of the same shape, and labels of that shape."""
+    from bad_input.case import TensorProto, helper, model, save, tensors
+    value = helper.make_tensor_value_info
+    save(model([helper.make_node("Add", ["x", "b"], ["y"])], tensors({"b": np.zeros((3, 3, 3), np.float32)}),
+               inputs=[value("x", TensorProto.FLOAT, axes)]), folder / "m.onnx")
+    np.savez(folder / "d.npz", x=np.zeros((2, 3, 3, 3), np.float32), labels=labels)
+    return ["grad", "m.onnx", "--data", "d.npz", "--loss", "cross_entropy", "-o", "out.npz"]
+
+
+@cases("[m.onnx] expected one axis of \"y\", of shape [2,3,3,3], along which the classes lie, but the labels \"labels\" of "
+       "shape [2,3,3] fit two: --class-axis 1 is PyTorch's, --class-axis -1 that of tokens")
+def classes_along_two_axes(folder):
+    return images(folder, ["n", 3, 3, 3], np.zeros((2, 3, 3), np.int64))
+
+
+@cases("fit two: --class-axis 1 is PyTorch's")
+def classes_along_two_open_axes(folder):
+    return images(folder, ["n", 3, "h", "w"], np.zeros((2, 3, 3), np.int64))
+
+
+@cases("fit two: --class-axis 1 is PyTorch's")
+def probabilities_along_two_axes(folder):
+    return images(folder, ["n", 3, 3, 3], np.full((2, 3, 3, 3), 0.5, np.float32))
+
+
+@cases("expected labels of shape [2,3,3] (classes along axis 1) or [2,3,3] (classes along axis 3), got [2,4,3]")
+def labels_of_other_pixels(folder):
+    return images(folder, ["n", 3, 3, 3], np.zeros((2, 4, 3), np.int64))
+
+
+@cases("expected the axis of \"y\", of shape [2,3,3,3], along which the classes lie: --class-axis 1 is PyTorch's")
+def step_without_the_axis_of_its_classes(folder):
+    images(folder, ["n", 3, 3, 3], np.zeros((2, 3, 3), np.int64))
+    return ["rewrite", "m.onnx", "--loss", "cross_entropy", "--shape", "n=2", "-o", "step.onnx"]
+
+
+@cases("expected labels in 0", "got 7")
+def label_beyond_the_weighted_classes(folder):
+    npz(folder, labels=np.array([0, 1, 2, 7]))
+    return [*using(folder), "--class-weights", "1,2,3", "--label-smoothing", "0.1"]
+
+
+@cases("[m.onnx] expected labels of shape [4,3], got [4] in input \"labels\"")
 def labels_of_mse_without_the_classes(folder):
     npz(folder, labels=np.zeros(4, np.float32))
     return using(folder, loss="mse")

@@ -90,6 +90,14 @@ for name, words, flags in [
     ("whole_of_nothing", "--whole: the model has no input positions, only x, labels", ["--whole", "positions"]),
     ("tune_on_the_cpu", "--tune: expected the provider cuda, got cpu", ["--tune"]),
     ("nondeterministic_on_the_cpu", "--nondeterministic: expected the provider cuda, got cpu", ["--nondeterministic"]),
+    ("smoothing_below_zero", "--label-smoothing: expected 0 to 1, got -0.1", ["--label-smoothing=-0.1"]),
+    ("smoothing_above_one", "--label-smoothing: expected 0 to 1, got 1.5", ["--label-smoothing", "1.5"]),
+    ("smoothing_no_number", "--label-smoothing: expected a number, got \"much\"", ["--label-smoothing", "much"]),
+    ("delta_of_another_loss", "--delta is an option of the loss huber, got cross_entropy", ["--delta", "1"]),
+    ("class_axis_no_number", "--class-axis: expected an integer, got last", ["--class-axis", "last"]),
+    ("ignore_index_no_number", "--ignore-index: expected an integer, got none", ["--ignore-index", "none"]),
+    ("class_weights_below_zero", "--class-weights: expected numbers of at least 0, got -1", ["--class-weights=1,-1,1"]),
+    ("class_weights_no_numbers", "--class-weights: expected a number, got \"a\"", ["--class-weights", "a,b,c"]),
     ("flag_twice", "--lr: expected once, got 2 times", ["--lr", "1", "--lr", "2"]),
     ("flag_without_its_value", "--lr: expected a value, got none", ["--lr"]),
     ("flag_misspelt", "there is no flag --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
@@ -126,7 +134,8 @@ def best_of_a_model(folder):
 
 
 for kind in ("hinge", "output:"):
-    case(f"loss_{kind.strip(':')}", f"--loss: expected cross_entropy, mse, bce_with_logits or output:NAME, got {kind}",
+    case(f"loss_{kind.strip(':')}", f"--loss: expected cross_entropy, nll, mse, l1, huber, kl_div, bce, bce_with_logits, output:NAME or "
+         f"FILE.onnx, got {kind}",
          code=2, make=training(loss=kind))
 
 
@@ -163,6 +172,39 @@ for name, words, flags in [
     ("logits_that_are_no_output", "[m.onnx] expected an output named z, got y", ["--logits", "z"]),
 ]:
     case(name, words, code=1, make=training(*flags), leaves=BEGUN)
+
+for name, words, flags in [
+    ("class_axis_of_the_batch", "--class-axis: expected 1 to 1 for \"y\" of shape [2,3], got 0", ["--class-axis", "0"]),
+    ("class_axis_beyond_the_rank", "--class-axis: expected 1 to 1 for \"y\" of shape [2,3], got 2", ["--class-axis", "2"]),
+    ("class_weights_of_another_number", "--class-weights: expected 3 numbers, one for each class, got 2",
+     ["--class-weights", "1,2"]),
+]:
+    case(name, words, code=2, make=training(*flags), leaves=BEGUN)
+
+case("delta_of_zero", "--delta: expected a number above 0, got 0", code=2, make=training("--delta", "0", loss="huber"))
+
+
+@cases("[w.npy] expected a vector of numbers, the weights of the classes, got float[1,3] \"w\"")
+def class_weights_that_are_no_vector(folder):
+    import numpy as np
+    np.save(folder / "w.npy", np.ones((1, 3), np.float32))
+    good(folder)
+    return train("--class-weights", "w.npy")
+
+
+@cases("[w.npz] expected one array, the weights of the classes, got 2")
+def class_weights_in_two_arrays(folder):
+    import numpy as np
+    np.savez(folder / "w.npz", a=np.ones(3), b=np.ones(3))
+    good(folder)
+    return train("--class-weights", "w.npz")
+
+
+@cases("[w.npy] can't be opened: No such file or directory")
+def class_weights_that_are_missing(folder):
+    good(folder)
+    return train("--class-weights", "w.npy")
+
 
 case("loss_that_is_no_output", "[m.onnx] expected an output named nothing, got y", code=1,
      make=training(loss="output:nothing"))
