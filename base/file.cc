@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "base/check.h"
 #include "base/descriptor.h"
@@ -121,10 +122,25 @@ void OutputFile::Finish() {
 }
 
 void MakeDirectories(const std::string& path, const FileHook& hook) {
+  namespace fs = std::filesystem;
   Announce(hook, "mkdir", path);
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  std::vector<std::string> parents;  // of new folders, the innermost first
+  for (fs::path at = fs::absolute(path); !fs::exists(at, error) && !error;) {
+    const fs::path parent = at.parent_path();
+    // A path may end in a slash.
+    if (at.has_filename()) parents.push_back(parent.string());
+    if (parent == at) break;
+    at = parent;
+  }
+  error.clear();
+  fs::create_directories(path, error);
   Check(!error, "[", path, "] can't be created: ", error.message());
+  std::ranges::reverse(parents);
+  for (const std::string& parent : parents) {
+    // A folder in which we may write need not be one that we may read.
+    if (access(parent.c_str(), R_OK) == 0) SyncDirectory(parent, hook);
+  }
 }
 
 void MakeNewDirectory(const std::string& path, const FileHook& hook) {

@@ -59,7 +59,7 @@ class OutputFile {
   uint64_t size_ = 0;
 };
 
-// The following functions throw Error with the path and the system's reason.
+// They throw Error with the path and the system's reason; new folders last.
 void MakeDirectories(const std::string& path, const FileHook& hook = {});
 // Errors also if something has the name already, for instance a link.
 void MakeNewDirectory(const std::string& path, const FileHook& hook = {});

@@ -12,8 +12,8 @@
 
 namespace onnx_fp8 {
 
-// The stream for the results of a command: standard output, or the innermost
-// CapturedOutput of this thread.
+// The stream for results: standard output with control characters escaped, or
+// the innermost CapturedOutput of this thread. Callers escape names' newlines.
 std::ostream& Out();
 
 // The stream for progress lines: standard error. A host shows progress itself:

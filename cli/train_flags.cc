@@ -28,6 +28,7 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
                "also keep the checkpoint with the best validation, in OUT/best "
                "(eval --best, export --best)");
   shard.AddTo(flags);
+  job_secret.AddTo(flags);
   flags.Switch("--no-overlap", &no_overlap,
                "wait for each transfer, instead of going on with the step");
   flags.Group("Optimizer");

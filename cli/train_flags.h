@@ -6,6 +6,7 @@
 
 #include "cli/data_flags.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/shard_flags.h"
 #include "onnx_fp8/schedule.h"
 
@@ -33,6 +34,7 @@ struct TrainFlags {
   bool memory_report = false;
   bool profile_summary = false;
   ShardFlags shard;
+  SecretFlags job_secret;
   bool no_overlap = false;
   MachineFlags machine;
 

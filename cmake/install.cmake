@@ -8,7 +8,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS onnx-fp8 RUNTIME)
-foreach(library IN ITEMS onnx_fp8_mpi onnx_fp8_ort onnx_fp8_ort_cuda)
+foreach(library IN ITEMS onnx_fp8_crypto onnx_fp8_mpi onnx_fp8_ort onnx_fp8_ort_cuda)
   if(TARGET ${library})
     install(TARGETS ${library} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   endif()

@@ -2,10 +2,6 @@
 #
 # libonnx_fp8_mpi.so, the only part that is linked with MPI. The program opens
 # it when it is to train on several ranks, and needs no MPI otherwise.
-include(GNUInstallDirs)
-set_source_files_properties(collectives/load_mpi.cc PROPERTIES
-  COMPILE_DEFINITIONS "ONNX_FP8_LIBRARIES=\"${CMAKE_INSTALL_LIBDIR}\"")
-
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX)
 if(NOT MPI_CXX_FOUND)

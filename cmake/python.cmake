@@ -38,7 +38,7 @@ nanobind_add_stub(core_stub MODULE _core
   OUTPUT "${CMAKE_BINARY_DIR}/python/onnx_fp8/_core.pyi"
   PYTHON_PATH "${CMAKE_BINARY_DIR}/python/onnx_fp8" DEPENDS _core)
 set(python_parts _core)
-foreach(part IN ITEMS onnx_fp8_mpi onnx_fp8_ort)
+foreach(part IN ITEMS onnx_fp8_crypto onnx_fp8_mpi onnx_fp8_ort)
   if(TARGET ${part})
     list(APPEND python_parts ${part})
   endif()

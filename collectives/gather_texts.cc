@@ -3,7 +3,15 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace onnx_fp8 {
+namespace {
+
+// A text names the nodes of a plan at most.
+constexpr size_t kMostGathered = size_t{1} << 28;
+
+}  // namespace
 
 std::vector<std::string> GatherTexts(Communicator& communicator,
                                      const std::string& text) {
@@ -12,6 +20,8 @@ std::vector<std::string> GatherTexts(Communicator& communicator,
   std::vector<uint64_t> sizes(ranks);
   communicator.AllGather(&mine, sizes.data(), sizeof mine);
   const size_t longest = *std::ranges::max_element(sizes);
+  Check(longest <= kMostGathered, "[ranks] expected a text of at most ",
+        kMostGathered, " bytes from each rank, got ", longest);
   std::string padded = text, all(ranks * longest, '\0');
   padded.resize(longest);
   if (longest > 0) communicator.AllGather(padded.data(), all.data(), longest);

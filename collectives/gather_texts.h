@@ -9,6 +9,7 @@
 namespace onnx_fp8 {
 
 // The texts of all ranks, in order, on every rank. All ranks must call it.
+// Errors: a text of more than 256 MiB.
 std::vector<std::string> GatherTexts(Communicator& communicator,
                                      const std::string& text);
 

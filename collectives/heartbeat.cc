@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "collectives/gather_texts.h"
 #include "collectives/place.h"
 
@@ -22,8 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimeToPrint{500};
-constexpr std::chrono::seconds kTimeToConnect{10};
-constexpr size_t kMostText = size_t{1} << 14;
+constexpr std::chrono::seconds kTimeToJoin{30};
+constexpr size_t kMostReason = size_t{1} << 14;
 
 std::string ProcessName() {
   char host[256] = {};
@@ -78,7 +79,7 @@ void Heartbeat::Finish() {
 void Heartbeat::Abort(const std::string& reason) {
   {
     std::lock_guard lock(mutex_);
-    aborts_ = reason.substr(0, kMostText);
+    aborts_ = reason.substr(0, kMostReason);
   }
   Wake();
   if (thread_.joinable()) thread_.join();
@@ -91,19 +92,29 @@ void Heartbeat::Join(Communicator& ranks) {
   const std::vector<std::string> machines = GatherTexts(ranks, Machine());
   const bool loopback =
       std::ranges::count(machines, machines[0]) == std::ssize(machines);
+  const std::string address = !options_.address.empty() ? options_.address
+                              : loopback                ? kLoopback
+                                                        : "0.0.0.0";
+  Pact pact = {options_.secret, Channel::kHeartbeat, 0};
+  if (pact.secret.empty()) {
+    Code drawn = RandomCode();
+    ranks.Broadcast(drawn.data(), drawn.size(), 0);
+    pact.secret.assign(drawn.begin(), drawn.end());
+  }
 
   const int first = rank_ * options_.children + 1;
   const int below = std::clamp(size_ - first, 0, options_.children);
   Place place;
   Socket listener;
-  if (below > 0) listener = ListenAtPlace(loopback, &place);
+  if (below > 0) listener = ListenAtPlace(address, &place);
   const std::vector<std::string> places = GatherTexts(ranks, Text(place));
 
   if (rank_ > 0) {
     const int parent = (rank_ - 1) / options_.children;
     const auto at = static_cast<size_t>(parent);
     const Place above = ParsePlace(places[at]);
-    Socket socket = ConnectToPlace(above, rank_, kTimeToConnect);
+    Socket socket =
+        ConnectToPlace(above, pact, {size_, rank_, parent}, kTimeToJoin);
     std::string addresses;
     for (const std::string& a : above.addresses) addresses += " " + a;
     Check(socket.open(),
@@ -112,13 +123,15 @@ void Heartbeat::Join(Communicator& ranks) {
                              addresses.empty() ? "" : " of", addresses)));
     links_.push_back({parent, std::move(socket), {}});
   }
-  std::vector<Visitor> visitors = AcceptVisitors(
-      listener, place, first, first + below, below, 2 * kTimeToConnect);
-  Check(std::ssize(visitors) == below,
+  if (below == 0) return;
+  Reception reception(std::move(listener), pact, rank_, 0, options_.say);
+  std::map<int, Socket> children =
+      AcceptRanks(reception, size_, first, first + below, 2 * kTimeToJoin);
+  Check(std::ssize(children) == below,
         Line(rank_, Concat("expected connections of ", below, " ranks, got ",
-                           visitors.size())));
-  for (Visitor& visitor : visitors) {
-    links_.push_back({visitor.rank, std::move(visitor.socket), {}});
+                           children.size())));
+  for (auto& [rank, socket] : children) {
+    links_.push_back({rank, std::move(socket), {}});
   }
 }
 
@@ -210,7 +223,7 @@ void Heartbeat::Read(Link& link) {
   Header header;
   while (link.received.size() >= sizeof header) {
     std::memcpy(&header, link.received.data(), sizeof header);
-    if (header.rank >= names_.size() || header.bytes > kMostText) {
+    if (header.rank >= names_.size() || header.bytes > kMostReason) {
       Fault(link.rank, "expected a heartbeat, got other data");
       return;
     }
@@ -245,8 +258,8 @@ void Heartbeat::Fault(int rank, const std::string& reason) {
 }
 
 std::string Heartbeat::Line(int rank, const std::string& reason) const {
-  return Concat("rank ", rank, " of ", size_, " (",
-                names_[static_cast<size_t>(rank)], "): ", reason);
+  return Printable(Concat("rank ", rank, " of ", size_, " (",
+                          names_[static_cast<size_t>(rank)], "): ", reason));
 }
 
 }  // namespace onnx_fp8

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/handshake.h"
 #include "collectives/tcp.h"
 
 namespace onnx_fp8 {
@@ -23,6 +24,12 @@ struct HeartbeatOptions {
   std::chrono::milliseconds beat{500};
   int silent_beats = 10;  // a rank that is silent for longer is at fault
   int children = 64;      // of a rank in the tree of ranks
+  // Where this rank listens for others. "": on the loopback, or on all networks
+  // if there are ranks on other machines.
+  std::string address = {};
+  // Of the job. "": rank 0 draws one and tells it through the communicator.
+  std::string secret = {};
+  Say say = {};  // tells of strangers
   // Ends this rank after the fault of another one.
   std::function<void(const std::string& line)> end = EndProcess;
 };

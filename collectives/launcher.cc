@@ -53,6 +53,10 @@ std::optional<Launcher> FindTorchrun(const Variable& variable) {
   }
   MeetingPoint& meeting = found->meeting.emplace();
   meeting.host = variable("MASTER_ADDR");
+  const char* near = variable("LOCAL_WORLD_SIZE");
+  if (near && LauncherNumber("LOCAL_WORLD_SIZE", near) == found->size) {
+    meeting.host = "127.0.0.1";
+  }
   meeting.port = LauncherNumber("MASTER_PORT", variable("MASTER_PORT"));
   Check(meeting.port >= 1 && meeting.port <= 65535,
         "[MASTER_PORT] expected a port in 1…65535, got ", meeting.port);

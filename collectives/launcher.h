@@ -11,8 +11,10 @@ namespace onnx_fp8 {
 // Where ranks meet that torchrun has started, or a shell with its variables:
 // rank 0 listens there.
 struct MeetingPoint {
-  std::string host;  // MASTER_ADDR: of rank 0's machine
-  int port = 0;      // MASTER_PORT
+  // MASTER_ADDR: of rank 0's machine. The loopback, if LOCAL_WORLD_SIZE says
+  // that all ranks are on one machine.
+  std::string host;
+  int port = 0;  // MASTER_PORT
   // torchrun itself listens at `port`. Rank 0 then takes the first free port
   // above it.
   bool port_is_taken = false;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/load_mpi.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
@@ -77,27 +74,11 @@ class MpiJob : public MpiRanks {
   std::optional<Heartbeat> heartbeat_;
 };
 
-// The module stays for the rest of the process.
-OpenMpiModule FindModule(const std::vector<std::string>& folders) {
-  for (const std::string& folder : folders) {
-    const std::string path = folder + "/" + kMpiModuleFile;
-    if (!std::filesystem::exists(path)) continue;
-    // Global: plug-ins of Open MPI look for its functions there.
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    Check(library != nullptr, "[MPI] cannot open ", path, ": ",
-          library ? "" : dlerror());
-    void* open = dlsym(library, kOpenMpiModule);
-    Check(open != nullptr, "[", path, "] expected the function ",
-          kOpenMpiModule, ", got none");
-    return reinterpret_cast<OpenMpiModule>(open);
-  }
-  std::string places;
-  for (const std::string& folder : folders) {
-    places += (places.empty() ? "" : " or ") + folder;
-  }
-  Fail("[MPI] expected ", kMpiModuleFile, " in ", places,
-       ", got none: a build makes it if it finds MPI (Debian's libmpich-dev)");
-}
+constexpr Module kMpi = {.name = "MPI",
+                         .file = kMpiModuleFile,
+                         .function = kOpenMpiModule,
+                         .package = "MPI (Debian's libmpich-dev)",
+                         .global = true};
 
 std::string FirstLine(const std::string& text) {
   std::string line = text.substr(0, text.find('\n'));
@@ -107,30 +88,13 @@ std::string FirstLine(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> MpiFolders() {
-  const std::filesystem::path program =
-      std::filesystem::read_symlink("/proc/self/exe");
-  const std::string folder = program.parent_path().string();
-  std::vector<std::string> folders = {folder,
-                                      folder + "/../" ONNX_FP8_LIBRARIES};
-  // In a library, whose program is another's: beside the library.
-  static const char here = 0;
-  Dl_info file = {};
-  std::error_code error;
-  if (dladdr(&here, &file) != 0 && file.dli_fname &&
-      std::filesystem::exists(file.dli_fname, error) &&
-      !std::filesystem::equivalent(file.dli_fname, program, error)) {
-    folders = {std::filesystem::path(file.dli_fname).parent_path().string()};
-  }
-  return folders;
-}
-
 std::unique_ptr<Communicator> LoadMpi(int ranks,
                                       const std::optional<Launcher>& launcher,
                                       const std::vector<std::string>& folders,
                                       size_t message_bytes) {
   MpiModule module = {};
-  CheckMpi("its start", FindModule(folders)(&module));
+  const auto open = reinterpret_cast<OpenMpiModule>(LoadModule(kMpi, folders));
+  CheckMpi("its start", open(&module));
   const std::string library = FirstLine(module.library);
   // If another MPI's mpirun started the processes, this MPI sees one rank in
   // each. Every process would train alone, and all would write into one folder.

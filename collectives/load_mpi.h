@@ -8,12 +8,9 @@
 
 #include "collectives/communicator.h"
 #include "collectives/launcher.h"
+#include "collectives/load_module.h"
 
 namespace onnx_fp8 {
-
-// Folders that hold libonnx_fp8_mpi.so: that of this program, and the folder
-// for libraries of an installation.
-std::vector<std::string> MpiFolders();
 
 // The group of all ranks of this job, over MPI. The module with MPI is opened
 // only here, from the first of `folders` that has it. A process can do so once.
@@ -25,7 +22,7 @@ std::vector<std::string> MpiFolders();
 // number is not `ranks`.
 std::unique_ptr<Communicator> LoadMpi(
     int ranks, const std::optional<Launcher>& launcher,
-    const std::vector<std::string>& folders = MpiFolders(),
+    const std::vector<std::string>& folders = ModuleFolders(),
     size_t message_bytes = Communicator::kMessageBytes);
 
 }  // namespace onnx_fp8

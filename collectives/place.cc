@@ -1,31 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/place.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <sstream>
+#include <thread>
 
 #include "base/check.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Milliseconds = std::chrono::milliseconds;
-
-// A stranger may connect and say nothing.
-constexpr std::chrono::seconds kTimeToGreet{2};
-
-struct Greeting {
-  std::array<uint64_t, 2> token;
-  uint64_t rank;
-};
+constexpr std::chrono::milliseconds kPauseToConnect{20};
 
 }  // namespace
 
@@ -37,65 +24,59 @@ std::string Machine() {
          std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
-Socket ListenAtPlace(bool loopback, Place* place) {
+Socket ListenAtPlace(const std::string& address, Place* place) {
   *place = Place();
-  Socket listener = Listen(loopback, &place->port);
-  Check(getrandom(&place->token, sizeof place->token, 0) == sizeof place->token,
-        "[TCP] expected random bytes, got ", std::strerror(errno));
-  place->machine = Machine();
-  if (!loopback) place->addresses = NetworkAddresses();
+  Socket listener = Listen(address, &place->port);
+  place->addresses = address == "0.0.0.0" ? NetworkAddresses()
+                                          : std::vector<std::string>{address};
   return listener;
 }
 
 std::string Text(const Place& place) {
-  std::ostringstream text;
-  text << place.port << " " << place.token[0] << " " << place.token[1] << " "
-       << std::quoted(place.machine);
-  for (const std::string& address : place.addresses) text << " " << address;
-  return text.str();
+  std::string text = std::to_string(place.port);
+  for (const std::string& address : place.addresses) text += " " + address;
+  return text;
 }
 
 Place ParsePlace(const std::string& text) {
   Place place;
   std::istringstream words(text);
-  words >> place.port >> place.token[0] >> place.token[1] >>
-      std::quoted(place.machine);
+  words >> place.port;
   for (std::string address; words >> address;) {
     place.addresses.push_back(address);
   }
   return place;
 }
 
-Socket ConnectToPlace(const Place& place, int rank, Milliseconds patience) {
-  const bool near = place.machine == Machine();
-  Socket socket =
-      Connect(near ? std::vector<std::string>{"127.0.0.1"} : place.addresses,
-              place.port, patience);
-  const Greeting greeting = {place.token, static_cast<uint64_t>(rank)};
-  if (!socket.open() || !SendNow(socket, &greeting, sizeof greeting)) {
-    return Socket();
-  }
-  return socket;
+Socket ConnectToPlace(const Place& place, const Pact& pact, const Ends& ends,
+                      std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  do {
+    for (const std::string& address : place.addresses) {
+      const auto share = patience / place.addresses.size();
+      Socket socket = Connect({address}, place.port, share);
+      if (socket.open() &&
+          Introduce(socket, pact, ends, "", share) == Greeted::kWelcome) {
+        return socket;
+      }
+    }
+    std::this_thread::sleep_for(kPauseToConnect);
+  } while (std::chrono::steady_clock::now() < end);
+  return Socket();
 }
 
-std::vector<Visitor> AcceptVisitors(const Socket& listener, const Place& place,
-                                    int first, int end, int count,
-                                    Milliseconds patience) {
-  std::vector<Visitor> visitors;
-  const auto until = Clock::now() + patience;
-  while (std::ssize(visitors) < count) {
-    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now());
-    Socket socket = Accept(listener, std::max(left, left.zero()));
-    if (!socket.open()) break;
-    Greeting greeting;
-    if (ReceiveAll(socket, &greeting, sizeof greeting, kTimeToGreet) &&
-        greeting.token == place.token &&
-        greeting.rank >= static_cast<uint64_t>(first) &&
-        greeting.rank < static_cast<uint64_t>(end)) {
-      visitors.push_back({static_cast<int>(greeting.rank), std::move(socket)});
-    }
+std::map<int, Socket> AcceptRanks(Reception& reception, int size, int first,
+                                  int end, std::chrono::milliseconds patience) {
+  std::map<int, Socket> ranks;
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (std::ssize(ranks) < end - first) {
+    std::optional<Guest> guest = reception.Next(until);
+    if (!guest) break;
+    const bool fits =
+        guest->size == size && guest->rank >= first && guest->rank < end;
+    if (fits) ranks.insert_or_assign(guest->rank, std::move(guest->socket));
   }
-  return visitors;
+  return ranks;
 }
 
 }  // namespace onnx_fp8

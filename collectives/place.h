@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <chrono>
-#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "collectives/handshake.h"
 #include "collectives/tcp.h"
 
 namespace onnx_fp8 {
@@ -14,38 +14,28 @@ namespace onnx_fp8 {
 // Where a rank listens for other ranks.
 struct Place {
   int port = 0;
-  // Others show it when they connect: a stranger that finds the port does not
-  // know it.
-  std::array<uint64_t, 2> token = {};
-  std::string machine;
-  std::vector<std::string> addresses;  // IPv4; none: the loopback alone
+  std::vector<std::string> addresses;  // IPv4
 };
 
 // Equal for two processes that have a loopback in common.
 std::string Machine();
 
-// A socket that listens on a free port, and its place. Errors: the system's.
-Socket ListenAtPlace(bool loopback, Place* place);
+// A socket that listens at a free port of `address`, and its place. With
+// 0.0.0.0 the place has the addresses of all networks. Errors: the system's.
+Socket ListenAtPlace(const std::string& address, Place* place);
 
 // A place as one line, and back.
 std::string Text(const Place& place);
 Place ParsePlace(const std::string& text);
 
-// Connects to `place` and shows its token and the number of this rank. Closed
-// if nothing answers within `patience`.
-Socket ConnectToPlace(const Place& place, int rank,
+// A connection to the rank that listens at `place`, which has proved itself.
+// Closed if there is none within `patience`.
+Socket ConnectToPlace(const Place& place, const Pact& pact, const Ends& ends,
                       std::chrono::milliseconds patience);
 
-struct Visitor {
-  int rank;
-  Socket socket;
-};
-
-// The next `count` ranks that connect to `place`, in any order. It drops
-// connections without the token, and ranks outside of [first, end). Fewer if
-// the others do not come within `patience`.
-std::vector<Visitor> AcceptVisitors(const Socket& listener, const Place& place,
-                                    int first, int end, int count,
-                                    std::chrono::milliseconds patience);
+// Connections by rank: of the ranks in [first, end) that come, of a job of
+// `size`. Fewer if the others do not come within `patience`.
+std::map<int, Socket> AcceptRanks(Reception& reception, int size, int first,
+                                  int end, std::chrono::milliseconds patience);
 
 }  // namespace onnx_fp8

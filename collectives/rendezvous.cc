@@ -11,37 +11,30 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "collectives/tcp.h"
 
 namespace onnx_fp8 {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
+using TextOf = std::function<std::string(const std::string&)>;
 
-// They differ: a socket that connects to a free port of its own machine may
-// get that port itself, and hear itself.
-constexpr uint64_t kHello = 0x31'38'70'66'78'6e'6e'6f;    // "onnxfp81"
-constexpr uint64_t kWelcome = 0x32'38'70'66'78'6e'6e'6f;  // "onnxfp82"
 constexpr uint64_t kMostText = uint64_t{1} << 16;
 constexpr std::chrono::seconds kTimeToSend{5};
-// A stranger may connect and say nothing.
+// A stranger may listen and say nothing.
 constexpr std::chrono::seconds kTimeToGreet{2};
 constexpr Milliseconds kPause{100};
 // Ports after torchrun's, of which rank 0 takes the first free one.
 constexpr int kPorts = 16;
 
-// A rank that comes says who it is and sends its text. Rank 0 answers kWelcome
-// at once, and the texts of all when they have come, or an error.
-struct Hello {
-  uint64_t magic, job;
-  uint32_t size, rank;
-  uint64_t bytes;
-};
-
+// Rank 0 sends it when all have come: with their texts, or an error.
 struct Answer {
   uint64_t failed, bytes;
 };
+
+Pact PactOf(const MeetingPoint& meeting, const std::string& secret) {
+  return {secret, Channel::kMeeting, Hash(meeting.job)};
+}
 
 std::vector<int> PortsOf(const MeetingPoint& meeting) {
   if (!meeting.port_is_taken) return {meeting.port};
@@ -57,11 +50,6 @@ std::string At(const MeetingPoint& meeting) {
                 meeting.port_is_taken
                     ? Concat(" (the ", kPorts, " ports after it)")
                     : "");
-}
-
-Milliseconds Until(Clock::time_point end) {
-  const auto left = std::chrono::ceil<Milliseconds>(end - Clock::now());
-  return std::max(left, left.zero());
 }
 
 double Seconds(Milliseconds time) {
@@ -83,24 +71,30 @@ std::string Joined(const std::vector<std::string>& texts) {
 
 class Host {
  public:
-  Host(const Launcher& launcher, const std::string& text)
+  Host(const Launcher& launcher, const std::string& secret, const Say& say)
       : launcher_(launcher),
         meeting_(*launcher.meeting),
+        secret_(secret),
+        say_(say),
         texts_(static_cast<size_t>(launcher.size)),
-        guests_(texts_.size()) {
-    texts_[0] = text;
-  }
+        guests_(texts_.size()) {}
 
-  std::vector<std::string> Meet(Milliseconds patience) {
-    const Socket listener = Listener();
+  std::vector<std::string> Meet(const TextOf& text, Milliseconds patience) {
     const auto end = Clock::now() + patience;
+    Socket listener = Listener(end);
+    const std::string own = OwnAddress(listener);
+    texts_[0] = text(own);
+    Reception reception(std::move(listener), PactOf(meeting_, secret_), 0,
+                        kMostText, say_);
     try {
       while (!Missing().empty()) {
-        Socket socket = Accept(listener, Until(end));
-        Check(socket.open(), "[", launcher_.name, "] expected ", launcher_.size,
-              " ranks at ", At(meeting_), " within ", Seconds(patience),
-              " s, got none with RANK ", Missing());
-        Admit(std::move(socket));
+        std::optional<Guest> guest = reception.Next(end);
+        Check(guest.has_value(), "[", launcher_.name, "] expected ",
+              launcher_.size, " ranks at ", At(meeting_),
+              own == meeting_.host ? "" : Concat(", address ", own, ","),
+              " within ", Seconds(patience), " s, got none with RANK ",
+              Missing());
+        Admit(std::move(*guest));
       }
     } catch (const Error& error) {
       AnswerAll(true, error.what());
@@ -111,16 +105,34 @@ class Host {
   }
 
  private:
-  // Tries for a while: another rank that asks a free port may hold it.
-  Socket Listener() const {
-    for (const auto end = Clock::now() + kTimeToGreet;;) {
-      for (const int port : PortsOf(meeting_)) {
-        Socket listener = ListenAt(IsLoopback(meeting_.host), port);
-        if (listener.open()) return listener;
+  // At the named address alone: the first one of this machine, a network's
+  // before the loopback.
+  Socket Listener(Clock::time_point end) const {
+    // Tries for a while: another rank that asks a free port may hold it.
+    const auto end_of_port = Clock::now() + kTimeToGreet;
+    for (;;) {
+      std::vector<std::string> hosts = Resolve(meeting_.host);
+      std::ranges::stable_partition(hosts, [](const std::string& host) {
+        return !host.starts_with("127.");
+      });
+      int error = 0;
+      for (const std::string& host : hosts) {
+        for (const int port : PortsOf(meeting_)) {
+          Socket listener = ListenAt(host, port);
+          if (listener.open()) return listener;
+          if (error == 0 || error == EADDRNOTAVAIL) error = errno;
+        }
       }
-      Check(Clock::now() < end,
+      const auto now = Clock::now();
+      Check(now < end || !hosts.empty(),
+            "[MASTER_ADDR] expected an address of rank 0's machine, got ",
+            meeting_.host, ", a host without an address");
+      Check(now < end_of_port || hosts.empty() || error != EADDRNOTAVAIL,
+            "[MASTER_ADDR] expected an address of rank 0's machine, got ",
+            meeting_.host, ", which is another's");
+      Check(now < end_of_port || hosts.empty(),
             "[MASTER_PORT] expected a free port for rank 0, got ", At(meeting_),
-            ": ", std::strerror(errno));
+            ": ", std::strerror(error));
       std::this_thread::sleep_for(kPause);
     }
   }
@@ -135,34 +147,30 @@ class Host {
     return missing;
   }
 
-  void Admit(Socket socket) {
-    Hello hello;
-    if (!ReceiveAll(socket, &hello, sizeof hello, kTimeToGreet) ||
-        hello.magic != kHello || hello.job != Hash(meeting_.job) ||
-        hello.bytes > kMostText) {
-      return;  // a stranger
-    }
-    std::string text(hello.bytes, '\0');
-    if (!ReceiveAll(socket, text.data(), text.size(), kTimeToSend) ||
-        !SendAll(socket, &kWelcome, sizeof kWelcome, kTimeToSend)) {
-      return;
-    }
+  void Admit(Guest guest) {
     try {
-      Check(hello.size == guests_.size(), "[WORLD_SIZE] expected ",
-            guests_.size(), ", as rank 0, got ", hello.size, " on rank ",
-            hello.rank);
-      Check(hello.rank >= 1 && hello.rank < hello.size, "[RANK] expected 1…",
-            hello.size - 1, ", got ", hello.rank);
-      const Socket& before = guests_[hello.rank];
+      Check(guest.size == launcher_.size, "[WORLD_SIZE] expected ",
+            launcher_.size, ", as rank 0, got ", guest.size, " on rank ",
+            guest.rank);
+      Check(guest.rank >= 1 && guest.rank < guest.size, "[RANK] expected 1…",
+            guest.size - 1, ", got ", guest.rank);
+      const Socket& before = guests_[static_cast<size_t>(guest.rank)];
       // A rank whose connection broke comes again.
       Check(!before.open() || HasEnded(before),
-            "[RANK] expected one process with ", hello.rank, ", got two");
+            "[RANK] expected one process with ", guest.rank, ", got two");
     } catch (const Error& error) {
-      Send(socket, true, error.what());
-      throw;
+      Send(guest.socket, true, error.what());
+      // Without a secret anybody may say so.
+      if (!secret_.empty()) throw;
+      if (say_) {
+        say_(Concat("rank 0 has dropped a connection from ",
+                    PeerOf(guest.socket), ": ", error.what()));
+      }
+      return;
     }
-    texts_[hello.rank] = std::move(text);
-    guests_[hello.rank] = std::move(socket);
+    const auto at = static_cast<size_t>(guest.rank);
+    texts_[at] = std::move(guest.text);
+    guests_[at] = std::move(guest.socket);
   }
 
   static void Send(const Socket& guest, bool failed, const std::string& text) {
@@ -180,54 +188,69 @@ class Host {
 
   const Launcher& launcher_;
   const MeetingPoint& meeting_;
+  const std::string& secret_;
+  const Say& say_;
   std::vector<std::string> texts_;  // by rank
   std::vector<Socket> guests_;      // by rank; rank 0 has none
 };
 
 // ---- the other ranks
 
-// A connection to rank 0 that has answered; closed if there is none.
+// A connection to rank 0 that has welcomed this rank; closed if there is none.
 Socket Visit(const Launcher& launcher, const std::vector<std::string>& hosts,
-             const std::string& text) {
+             const Pact& pact, const TextOf& text, bool* another_secret) {
   const MeetingPoint& meeting = *launcher.meeting;
-  const Hello hello = {kHello, Hash(meeting.job),
-                       static_cast<uint32_t>(launcher.size),
-                       static_cast<uint32_t>(launcher.rank), text.size()};
   for (const int port : PortsOf(meeting)) {
     Socket socket = Connect(hosts, port, kTimeToSend);
-    uint64_t welcome = 0;
-    if (socket.open() && SendAll(socket, &hello, sizeof hello, kTimeToSend) &&
-        SendAll(socket, text.data(), text.size(), kTimeToSend) &&
-        ReceiveAll(socket, &welcome, sizeof welcome, kTimeToGreet) &&
-        welcome == kWelcome) {
-      return socket;
-    }
+    if (!socket.open()) continue;
+    const Greeted greeted =
+        Introduce(socket, pact, {launcher.size, launcher.rank, 0},
+                  text(OwnAddress(socket)), kTimeToGreet);
+    if (greeted == Greeted::kWelcome) return socket;
+    *another_secret |= greeted == Greeted::kWithAnotherSecret;
   }
   return Socket();
 }
 
-std::vector<std::string> MeetHost(const Launcher& launcher,
-                                  const std::string& text,
-                                  Milliseconds patience) {
+// Why rank 0 was not found.
+const char* Reason(const std::vector<std::string>& hosts, bool another) {
+  if (hosts.empty()) return "a host without an address";
+  return another ? "one with another secret" : "no answer";
+}
+
+MetRanks MeetHost(const Launcher& launcher, const JobSecret& secret,
+                  const TextOf& text, Milliseconds patience) {
   const MeetingPoint& meeting = *launcher.meeting;
   const auto end = Clock::now() + patience;
+  MetRanks met;
   Socket host;
   while (!host.open()) {
-    // A cluster may name a host only after a while.
+    // A cluster may name a host only after a while. A file with a secret may be
+    // an earlier job's until rank 0 has replaced it.
     const std::vector<std::string> hosts = Resolve(meeting.host);
-    host = Visit(launcher, hosts, text);
+    const std::optional<std::string> known = secret.Read();
+    bool another = false;
+    if (known) {
+      met.secret = *known;
+      host = Visit(launcher, hosts, PactOf(meeting, *known), text, &another);
+    }
     if (host.open()) break;
-    Check(Clock::now() < end, hosts.empty() ? "[MASTER_ADDR]" : "[MASTER_PORT]",
+    const bool waits = Clock::now() < end;
+    Check(waits || known, "[", secret.file(),
+          "] expected the job's secret, which rank 0 leaves there, within ",
+          Seconds(patience), " s, got no file on rank ", launcher.rank,
+          ": all ranks need one folder, or the variable ONNX_FP8_JOB_SECRET");
+    Check(waits, hosts.empty() ? "[MASTER_ADDR]" : "[MASTER_PORT]",
           " expected rank 0 at ", At(meeting), " within ", Seconds(patience),
-          " s, got ", hosts.empty() ? "a host without an address" : "no answer",
-          " on rank ", launcher.rank);
+          " s, got ", Reason(hosts, another), " on rank ", launcher.rank);
     std::this_thread::sleep_for(kPause);
   }
   // Rank 0 may have begun to wait now.
   Answer answer;
   std::string all;
   bool received =
-      ReceiveAll(host, &answer, sizeof answer, patience + kTimeToSend);
+      ReceiveAll(host, &answer, sizeof answer, patience + kTimeToSend) &&
+      answer.bytes <= static_cast<uint64_t>(launcher.size) * (kMostText + 1);
   if (received) {
     all.resize(answer.bytes);
     received = ReceiveAll(host, all.data(), all.size(), kTimeToSend);
@@ -235,22 +258,25 @@ std::vector<std::string> MeetHost(const Launcher& launcher,
   Check(received, "[", launcher.name, "] expected word from rank 0 at ",
         At(meeting), ", got none: it has ended");
   Check(answer.failed == 0, all);
-  std::vector<std::string> texts;
   for (size_t begin = 0; begin < all.size();) {
     const size_t stop = all.find('\0', begin);
-    texts.push_back(all.substr(begin, stop - begin));
+    if (stop == std::string::npos) break;
+    met.texts.push_back(all.substr(begin, stop - begin));
     begin = stop + 1;
   }
-  return texts;
+  Check(std::ssize(met.texts) == launcher.size, "[", launcher.name,
+        "] expected word of ", launcher.size, " ranks from rank 0, got ",
+        met.texts.size());
+  return met;
 }
 
 }  // namespace
 
-std::vector<std::string> MeetRanks(const Launcher& launcher,
-                                   const std::string& text,
-                                   Milliseconds patience) {
-  if (launcher.rank == 0) return Host(launcher, text).Meet(patience);
-  return MeetHost(launcher, text, patience);
+MetRanks MeetRanks(const Launcher& launcher, const JobSecret& secret,
+                   const TextOf& text, Milliseconds patience, const Say& say) {
+  if (launcher.rank > 0) return MeetHost(launcher, secret, text, patience);
+  const std::string own = secret.Read().value();
+  return {Host(launcher, own, say).Meet(text, patience), own};
 }
 
 }  // namespace onnx_fp8

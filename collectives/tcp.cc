@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -77,15 +78,15 @@ std::vector<std::string> NetworkAddresses() {
   return addresses;
 }
 
-Socket ListenAt(bool loopback, int port) {
+Socket ListenAt(const std::string& address_text, int port) {
   Socket listener = NewSocket();
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
   address.sin_port = htons(static_cast<uint16_t>(port));
   // Connections of an earlier job may not have expired yet.
   const int on = 1;
   if (!listener.open() ||
+      inet_pton(AF_INET, address_text.c_str(), &address.sin_addr) != 1 ||
       setsockopt(listener.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
       bind(listener.fd(), Address(&address), sizeof address) != 0 ||
       listen(listener.fd(), SOMAXCONN) != 0) {
@@ -96,19 +97,38 @@ Socket ListenAt(bool loopback, int port) {
   return listener;
 }
 
-Socket Listen(bool loopback, int* port) {
-  Socket listener = ListenAt(loopback, 0);
+Socket Listen(const std::string& address_text, int* port) {
+  Socket listener = ListenAt(address_text, 0);
   sockaddr_in address = {};
   socklen_t size = sizeof address;
   Check(listener.open() &&
             getsockname(listener.fd(), Address(&address), &size) == 0,
-        "[TCP] expected a free port, got ", std::strerror(errno));
+        "[TCP] expected a free port of ", address_text, ", got ",
+        std::strerror(errno));
   *port = ntohs(address.sin_port);
   return listener;
 }
 
 bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host.starts_with("127.");
+  const std::vector<std::string> addresses = Resolve(host);
+  return !addresses.empty() &&
+         std::ranges::all_of(addresses, [](const std::string& address) {
+           return address.starts_with("127.");
+         });
+}
+
+std::string OwnAddress(const Socket& socket) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  getsockname(socket.fd(), Address(&address), &size);
+  return AddressText(address);
+}
+
+std::string PeerOf(const Socket& socket) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  getpeername(socket.fd(), Address(&address), &size);
+  return Concat(AddressText(address), ":", ntohs(address.sin_port));
 }
 
 std::vector<std::string> Resolve(const std::string& host) {

@@ -31,19 +31,26 @@ class Socket {
 // The IPv4 addresses of this machine's networks, without the loopback.
 std::vector<std::string> NetworkAddresses();
 
-// A socket that listens on a free port, of the loopback alone or of all
-// networks. Errors: the system's.
-Socket Listen(bool loopback, int* port);
+// A socket that listens at `port` of an IPv4 address of this machine; 0.0.0.0
+// are all. Closed if the port is taken or needs other rights, or if the machine
+// does not have the address; errno says so.
+Socket ListenAt(const std::string& address, int port);
 
-// A socket that listens on `port` of all networks, or of the loopback alone.
-// Closed if the port is taken or needs other rights; errno says so.
-Socket ListenAt(bool loopback, int port);
+// The same at a free port. Errors: the system's.
+Socket Listen(const std::string& address, int* port);
 
-// Whether `host` means this machine without a network: "localhost", 127.….
+inline constexpr char kLoopback[] = "127.0.0.1";
+
+// Whether `host` means this machine without a network: all of its addresses
+// begin with 127.
 bool IsLoopback(const std::string& host);
 
 // The IPv4 addresses of a host by its name or address; none if it is unknown.
 std::vector<std::string> Resolve(const std::string& host);
+
+// The address of this side, and "address:port" of the other one.
+std::string OwnAddress(const Socket& socket);
+std::string PeerOf(const Socket& socket);
 
 // Tries one address after the other, each for a part of `patience`. Closed if
 // none answers.

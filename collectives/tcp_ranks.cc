@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "collectives/heartbeat.h"
 #include "collectives/place.h"
 #include "collectives/rendezvous.h"
@@ -21,7 +22,8 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr std::chrono::seconds kTimeToConnect{10};
+// A rank answers when it has connected itself to all before it.
+constexpr std::chrono::seconds kTimeToConnect{30};
 // The heartbeat knows of a lost rank, and why it is lost, before this.
 constexpr std::chrono::seconds kTimeOfHeartbeat{10};
 
@@ -38,19 +40,29 @@ const std::byte* Bytes(const void* data) {
 }
 std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
 
+// How this rank reaches the others.
+struct JobLinks {
+  std::vector<Socket> links;  // by rank; that of this rank is closed
+  std::vector<std::string> places;
+  std::string address;  // of this rank
+  std::string secret;
+  Say say;
+};
+
 class TcpRanks : public Communicator {
  public:
-  // All ranks of the job. `links`: the connections by rank; that of this rank
-  // is closed.
-  TcpRanks(int rank, std::vector<Socket> links, size_t message_bytes)
+  // All ranks of the job.
+  TcpRanks(int rank, JobLinks job, size_t message_bytes)
       : Communicator(message_bytes),
         job_(*this),
         rank_(rank),
-        members_(links.size()),
-        links_(std::move(links)),
+        members_(job.links.size()),
+        links_(std::move(job.links)),
         exceptions_(std::uncaught_exceptions()) {
     std::iota(members_.begin(), members_.end(), size_t{0});
-    heartbeat_.emplace(*this);
+    heartbeat_.emplace(*this, HeartbeatOptions{.address = job.address,
+                                               .secret = job.secret,
+                                               .say = job.say});
   }
   // A group of the job's ranks `members`, of which this is the one at `rank`.
   // It uses the job's connections: each rank takes part in one call at a time.
@@ -185,31 +197,49 @@ void TcpRanks::Lost(size_t member, const char* reason) const {
 
 // A connection of this rank to each other rank. A rank connects to those before
 // it; those after it connect to this one.
-std::vector<Socket> ConnectAll(const Launcher& launcher,
-                               std::chrono::milliseconds patience) {
-  const MeetingPoint& meeting = *launcher.meeting;
+JobLinks ConnectAll(const Launcher& launcher, const TcpOptions& options) {
+  JobLinks job;
+  // Strangers may come to each of the places where this rank listens.
+  job.say = [say = options.say,
+             told = std::make_shared<bool>(false)](const std::string& text) {
+    if (!std::exchange(*told, true) && say) say(text);
+  };
   Place place;
-  const Socket listener = ListenAtPlace(IsLoopback(meeting.host), &place);
-  const std::vector<std::string> places =
-      MeetRanks(launcher, Text(place), patience);
-  std::vector<Socket> links(places.size());
+  Socket listener;
+  {
+    const JobSecret secret(launcher, options.secret);
+    MetRanks meeting = MeetRanks(
+        launcher, secret,
+        [&](const std::string& address) {
+          job.address = address;
+          listener = ListenAtPlace(address, &place);
+          return Text(place);
+        },
+        options.patience, job.say);
+    job.secret = std::move(meeting.secret);
+    job.places = std::move(meeting.texts);
+  }
+  const Pact pact = {job.secret, Channel::kData, Hash(launcher.meeting->job)};
+  job.links.resize(job.places.size());
   for (int r = 0; r < launcher.rank; ++r) {
     const auto at = static_cast<size_t>(r);
-    links[at] =
-        ConnectToPlace(ParsePlace(places[at]), launcher.rank, kTimeToConnect);
-    Check(links[at].open(), "[TCP] rank ", launcher.rank, " cannot reach rank ",
-          r, " at ", places[at]);
+    job.links[at] =
+        ConnectToPlace(ParsePlace(job.places[at]), pact,
+                       {launcher.size, launcher.rank, r}, kTimeToConnect);
+    Check(job.links[at].open(), "[TCP] rank ", launcher.rank,
+          " cannot reach rank ", r, " at ", job.places[at]);
   }
   const int missing = launcher.size - launcher.rank - 1;
-  std::vector<Visitor> visitors =
-      AcceptVisitors(listener, place, launcher.rank + 1, launcher.size, missing,
-                     kTimeToConnect);
-  Check(std::ssize(visitors) == missing, "[TCP] rank ", launcher.rank,
-        " expected connections of ", missing, " ranks, got ", visitors.size());
-  for (Visitor& visitor : visitors) {
-    links[static_cast<size_t>(visitor.rank)] = std::move(visitor.socket);
+  Reception reception(std::move(listener), pact, launcher.rank, 0, job.say);
+  std::map<int, Socket> others =
+      AcceptRanks(reception, launcher.size, launcher.rank + 1, launcher.size,
+                  kTimeToConnect);
+  Check(std::ssize(others) == missing, "[TCP] rank ", launcher.rank,
+        " expected connections of ", missing, " ranks, got ", others.size());
+  for (auto& [rank, socket] : others) {
+    job.links[static_cast<size_t>(rank)] = std::move(socket);
   }
-  return links;
+  return job;
 }
 
 }  // namespace
@@ -218,9 +248,8 @@ std::unique_ptr<Communicator> ConnectRanks(int ranks, const Launcher& launcher,
                                            const TcpOptions& options) {
   Check(launcher.size == ranks, "[", launcher.name, "] expected ", ranks,
         " ranks, the product of the mesh, got WORLD_SIZE ", launcher.size);
-  return std::make_unique<TcpRanks>(launcher.rank,
-                                    ConnectAll(launcher, options.patience),
-                                    options.message_bytes);
+  return std::make_unique<TcpRanks>(
+      launcher.rank, ConnectAll(launcher, options), options.message_bytes);
 }
 
 }  // namespace onnx_fp8

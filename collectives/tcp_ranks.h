@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "collectives/communicator.h"
+#include "collectives/handshake.h"
+#include "collectives/job_secret.h"
 #include "collectives/launcher.h"
 
 namespace onnx_fp8 {
@@ -13,6 +15,9 @@ struct TcpOptions {
   // How long a rank waits for the others to start.
   std::chrono::milliseconds patience = std::chrono::minutes(1);
   size_t message_bytes = Communicator::kMessageBytes;
+  SecretChoice secret = {};
+  // Tells of the first stranger that comes.
+  Say say = {};
 };
 
 // The group of all ranks of a job, over TCP alone: for ranks that torchrun or
@@ -21,7 +26,7 @@ struct TcpOptions {
 // is under way. Call Abort then: the others may wait for this rank.
 //
 // REQUIRES: launcher.meeting. Errors: `launcher` has started another number of
-// ranks than `ranks`; MeetRanks'; a rank can't be reached.
+// ranks than `ranks`; JobSecret's; MeetRanks'; a rank can't be reached.
 std::unique_ptr<Communicator> ConnectRanks(int ranks, const Launcher& launcher,
                                            const TcpOptions& options = {});
 

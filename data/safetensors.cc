@@ -18,7 +18,6 @@ static_assert(std::endian::native == std::endian::little);
 
 using Json = nlohmann::json;
 
-constexpr char kMetadata[] = "__metadata__";
 constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
 
 struct Row {
@@ -106,10 +105,11 @@ Json ParseHeader(const char* text, uint64_t size, const std::string& path) {
 }
 
 StringMap ParseMetadata(const Json& item, const std::string& path) {
-  Check(item.is_object(), "[", path, "] expected an object as ", kMetadata);
+  Check(item.is_object(), "[", path, "] expected an object as ", kReservedName);
   StringMap metadata;
   for (const auto& [key, value] : item.items()) {
-    Check(value.is_string(), "[", path, "] expected strings in ", kMetadata);
+    Check(value.is_string(), "[", path, "] expected strings in ",
+          kReservedName);
     metadata[key] = value.get<std::string>();
   }
   return metadata;
@@ -147,7 +147,7 @@ TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
                             header_size, path);
   std::vector<Entry> entries;
   for (const auto& [name, item] : header.items()) {
-    if (name == kMetadata) {
+    if (name == kReservedName) {
       StringMap found = ParseMetadata(item, path);
       if (metadata) *metadata = std::move(found);
     } else {
@@ -169,14 +169,15 @@ void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
                       const StringMap& metadata) {
   std::vector<const SourceMap::value_type*> order;
   for (const auto& item : tensors) {
-    Check(item.first != kMetadata, "expected no tensor named ", kMetadata);
+    Check(item.first != kReservedName, "expected no tensor named ",
+          kReservedName);
     order.push_back(&item);
   }
   std::ranges::stable_sort(order, std::greater<>(), [](const auto* item) {
     return ByteSize(item->second.dtype());
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[kMetadata] = metadata;
+  if (!metadata.empty()) header[kReservedName] = metadata;
   uint64_t at = 0;
   for (const auto* item : order) {
     const TensorSource& tensor = item->second;

@@ -13,6 +13,9 @@
 
 namespace onnx_fp8 {
 
+// The header's entry of the metadata: no tensor has this name.
+inline constexpr char kReservedName[] = "__metadata__";
+
 using StringMap = std::map<std::string, std::string>;
 
 // All tensors of the file, mapped; `metadata` (may be null) gets the header's

@@ -25,6 +25,8 @@ namespace onnx_fp8 {
 // The settings with which a run was started, by name. `onnx-fp8 train` keeps
 // its flags there: {"--lr": ["0.1"]}.
 using RunSettings = std::map<std::string, std::vector<std::string>>;
+// Marks of the files that a setting names: {"--data": ["1234 1a2b3c4d"]}.
+using FileMarks = std::map<std::string, std::vector<std::string>>;
 
 struct RunConfig {
   std::string file;   // config.json itself
@@ -33,6 +35,7 @@ struct RunConfig {
   std::string loss;   // path of the run's own copy of a loss in a file; or ""
   int format = 0;     // 1: written when weights were not yet tied
   RunSettings settings;
+  FileMarks files;  // as they were when the config was written
 };
 
 class RunFolder {
@@ -47,8 +50,8 @@ class RunFolder {
   // Whether there is a checkpoint or metrics: a new run must not start here.
   bool HoldsRun() const;
 
-  // Errors: no config.json, or one that is not ours; a model that has changed;
-  // a link.
+  // Errors: no config.json, or one that is not ours or has changed; a model
+  // that has changed; a link.
   RunConfig Load() const;
 
   // Makes the folder, unless it exists, and keeps other processes from training
@@ -68,7 +71,7 @@ class RunFolder {
   // Errors: a model that can't be copied, the disk.
   void Write(const std::string& model, const RunSettings& settings,
              const ExternalCopyObserver& observer = {},
-             const std::string& loss = "");
+             const FileMarks& files = {}, const std::string& loss = "");
 
  private:
   // The path of the run's copy of the file, in the run's folder `name`.
@@ -90,5 +93,9 @@ std::string BestFolder(const std::string& folder);
 
 // CRC-32 of a file's content, as text. Errors: it can't be read.
 std::string FileCrc(const std::string& path);
+
+// The size of a file and the CRC-32 of its first and last 64 KiB: files of data
+// may be long. "" if it can't be read.
+std::string FileMark(const std::string& path);
 
 }  // namespace onnx_fp8

@@ -126,6 +126,8 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
 // has none. RunTraining checks it too, when the run has begun.
 void CheckSaveBest(const TrainingSession& session, const Dataset& validation,
                    const TrainerSpec& spec);
+// Errors: the session has a parameter whose name no checkpoint can hold.
+void CheckNames(const TrainingSession& session);
 
 // Trains until spec.steps are done, or until `stop` returns true; it is asked
 // before each step and each batch of a validation. A step takes grad_accum
@@ -133,7 +135,7 @@ void CheckSaveBest(const TrainingSession& session, const Dataset& validation,
 // run continues where it stopped. `validation` may be null. The last step is
 // saved. If a checkpoint can't be written, the run reports it and goes on.
 // Errors: those of a step or a validation; the steps before are saved.
-// CheckSaveBest's.
+// CheckSaveBest's; with a folder: CheckNames'.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
                           TrainerEvents& events,

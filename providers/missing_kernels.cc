@@ -14,7 +14,7 @@ void MissingKernels::Add(const Node& node) {
 void MissingKernels::CheckNone() const {
   std::string text;
   for (const auto& [op, nodes] : ops_) {
-    text += Concat("\n  ", op, ": ", nodes.first,
+    text += Concat(text.empty() ? " " : "; ", op, ": ", nodes.first,
                    nodes.first == 1 ? " node, [" : " nodes, first [",
                    nodes.second, "]");
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/printable.h"
 #include "graph/node_cost.h"
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
@@ -135,7 +136,10 @@ std::string Profiler::ChromeTrace() const {
                      {"args", std::move(args)}});
   }
   // Names come from files and need not be UTF-8.
-  return trace.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string text =
+      trace.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string_view rest;
+  return PrintableLines(text, &rest);
 }
 
 void Profiler::WriteChromeTrace(const std::string& path) const {

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "cli/commands/commands.h"
 #include "cli/feeds.h"
 #include "cli/interrupt.h"
@@ -410,7 +411,7 @@ int RunProgram(const std::string& name, const Arguments& arguments) {
 void Raise(const char* type, const std::exception& error) {
   nb::object types = nb::module_::import_("onnx_fp8._errors");
   nb::object raised = types.attr(type);
-  PyErr_SetString(raised.ptr(), InKeywords(error.what()).c_str());
+  PyErr_SetString(raised.ptr(), Printable(InKeywords(error.what())).c_str());
 }
 
 void Translate(const std::exception_ptr& pointer, void*) {
@@ -421,7 +422,7 @@ void Translate(const std::exception_ptr& pointer, void*) {
   } catch (const OptionError& error) {
     Raise("OptionError", error);
   } catch (const Interruption& error) {
-    PyErr_SetString(PyExc_KeyboardInterrupt, error.what());
+    PyErr_SetString(PyExc_KeyboardInterrupt, Printable(error.what()).c_str());
   } catch (const Error& error) {
     Raise("Error", error);
   }
@@ -491,7 +492,9 @@ NB_MODULE(_core, module) {
                    [](HostSession& session) {
                      std::vector<std::string> notes = Ask(
                          session, [](TrainingSession& s) { return s.Notes(); });
-                     for (std::string& note : notes) note = InKeywords(note);
+                     for (std::string& note : notes) {
+                       note = Printable(InKeywords(note));
+                     }
                      return notes;
                    })
       .def_prop_ro("inputs", Inputs)

@@ -35,7 +35,8 @@ std::optional<Job> job;
 
 }  // namespace
 
-std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh) {
+std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh,
+                                           const SecretChoice& secret) {
   std::lock_guard lock(job_mutex);
   if (job) {
     if (mesh != job->mesh) {
@@ -45,7 +46,7 @@ std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh) {
     }
     return job->ranks;
   }
-  std::unique_ptr<Communicator> world = OpenWorld(mesh);
+  std::unique_ptr<Communicator> world = OpenWorld(mesh, secret);
   if (!world) return nullptr;
   auto ranks = std::make_shared<const MeshRanks>(MeshOf(mesh), *world);
   job.emplace(mesh, std::move(world), std::move(ranks));
@@ -82,7 +83,8 @@ HostSession::HostSession(const Arguments& arguments) {
   options.before_plan = {};  // the process' memory is not ours
   values.shard.Check(flags);
   values.machine.Apply();
-  ranks_ = OpenRanks(values.shard.mesh);
+  ranks_ = OpenRanks(values.shard.mesh,
+                     values.job_secret.Make(values.shard.mesh, ""));
   session_ = MakeSession(
       options, MakeProvider(options.provider, options.provider_options),
       ranks_.get());

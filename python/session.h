@@ -9,6 +9,7 @@
 
 #include "cli/flags.h"
 #include "cli/ort_training.h"
+#include "collectives/job_secret.h"
 #include "collectives/mesh.h"
 #include "onnx_fp8/session.h"
 
@@ -17,7 +18,8 @@ namespace onnx_fp8 {
 // The ranks of this process' job, of all its sessions and runs. They stay until
 // CloseRanks, because MPI starts once in a process. Errors: OpenWorld's;
 // another mesh than before.
-std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh);
+std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh,
+                                           const SecretChoice& secret);
 // Ends the job in good order; all ranks call it.
 void CloseRanks();
 // Ends all ranks of the job, if there is one: they wait for this one.

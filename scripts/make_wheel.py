@@ -34,7 +34,7 @@ def main():
     run("cmake", "--install", build, "--component", "python", "--prefix", tree, "--strip")
     shutil.copytree(ROOT / "python/onnx_fp8", tree / "onnx_fp8", dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE", "CMakeLists.txt"):  # which has the version
+    for file in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CMakeLists.txt"):  # which has the version
         shutil.copy(ROOT / file, tree)
     settings = {"wheel.cmake": "false", "wheel.platlib": "true", "wheel.packages": "onnx_fp8"}
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation",

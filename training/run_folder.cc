@@ -5,11 +5,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/input_file.h"
 #include "base/mapped_file.h"
 #include "base/shallow_json.h"
 #include "graph/rewrite/rewrite_model.h"
@@ -30,6 +32,15 @@ const char* NameOf(fs::file_type type) {
                                             : "a device or pipe";
 }
 
+// Of the settings and the other facts, but for the checksum itself. Flags need
+// not be UTF-8.
+std::string ConfigChecksum(nlohmann::json json) {
+  json.erase("crc32");
+  const std::string text =
+      json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return Hex(Crc32(text.data(), text.size()));
+}
+
 // Without nlohmann's number of the error.
 std::string ReasonOf(const nlohmann::json::exception& error) {
   std::string text = error.what();
@@ -44,6 +55,21 @@ std::string BestFolder(const std::string& folder) { return folder + "/best"; }
 std::string FileCrc(const std::string& path) {
   MappedFile file = MapFile(path);
   return Hex(Crc32(file.data, file.size));
+}
+
+std::string FileMark(const std::string& path) {
+  constexpr uint64_t kEnd = uint64_t{64} << 10;
+  try {
+    const InputFile file(path);
+    const uint64_t head = std::min(file.size(), kEnd);
+    const uint64_t tail = std::min(file.size() - head, kEnd);
+    std::string ends(head + tail, '\0');
+    file.Read(ends.data(), head, 0);
+    file.Read(ends.data() + head, tail, file.size() - tail);
+    return Concat(file.size(), " ", Hex(Crc32(ends.data(), ends.size())));
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 bool RunFolder::HasConfig() const {
@@ -122,6 +148,13 @@ RunConfig RunFolder::Load() const {
       loss_crc = json.at("loss").at("crc32").get<std::string>();
     }
     config.settings = json.at("flags").get<RunSettings>();
+    // Older versions wrote neither.
+    if (json.contains("files")) config.files = json["files"].get<FileMarks>();
+    Check(
+        !json.contains("crc32") || json["crc32"] == ConfigChecksum(json), "[",
+        file,
+        "] has changed since it was written: flags beside `resume` replace "
+        "those of the run; to keep the change, remove \"crc32\" from the file");
   } catch (const nlohmann::json::exception& error) {
     Fail(refused, ", got ", ReasonOf(error));
   }
@@ -180,7 +213,7 @@ std::string RunFolder::Copy(const std::string& file, const char* name,
 
 void RunFolder::Write(const std::string& model, const RunSettings& settings,
                       const ExternalCopyObserver& observer,
-                      const std::string& loss) {
+                      const FileMarks& files, const std::string& loss) {
   auto entry = [&](const std::string& file, const char* name) {
     std::string copy = Copy(file, name, observer);
     return nlohmann::ordered_json{
@@ -195,6 +228,8 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
   if (!loss.empty()) json["loss"] = entry(loss, "loss");
   json["flags"] = nlohmann::ordered_json::object();
   for (const auto& [name, words] : settings) json["flags"][name] = words;
+  if (!files.empty()) json["files"] = files;
+  json["crc32"] = ConfigChecksum(json);
   WriteFileAtomically(path_ + "/config.json", json.dump(2) + "\n");
 }
 

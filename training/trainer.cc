@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onnx_fp8/trainer.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "collectives/mesh.h"
+#include "data/safetensors.h"
 #include "onnx_fp8/run_folder.h"
 #include "training/best_checkpoint.h"
 #include "training/data_layout.h"
@@ -46,6 +52,13 @@ constexpr FixedNote kFixedNotes[] = {
     {"samples", "`files`"},
 };
 
+// Which folder a path names; nothing if there is none.
+std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& path) {
+  struct stat now;
+  if (stat(path.c_str(), &now) != 0) return std::nullopt;
+  return std::pair(now.st_dev, now.st_ino);
+}
+
 // The settings that decide the batches of a run.
 Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
   const DatasetSpec& files = data.spec();
@@ -76,6 +89,7 @@ class Trainer {
         saved_step_(session.step()) {}
 
   TrainerResult Run() {
+    if (!spec_.folder.empty()) CheckNames(session_);
     if (!spec_.save_best.empty()) best_.emplace(session_, validation_, spec_);
     try {
       Loop();
@@ -268,8 +282,22 @@ class Trainer {
     }
   }
 
-  // Errors: the disk; lines that were not written stay pending.
+  // "": the folder of the run is that of the run's beginning.
+  std::string FaultOfFolder() {
+    const auto place = PlaceOf(spec_.folder);
+    if (!place_) place_ = place;
+    if (place == place_) return "";
+    return Concat("[", spec_.folder, "] expected the folder of the run, got ",
+                  place ? "another one: it was moved or removed"
+                        : "none: it was moved or removed. A new one gets the "
+                          "checkpoints, but neither the model nor the flags, "
+                          "which a resumed run then needs");
+  }
+
+  // Errors: the folder, the disk; lines that were not written stay pending.
   void WritePending() {
+    const std::string fault = FaultOfFolder();
+    Check(fault.empty(), fault);
     if (!metrics_) {
       metrics_.emplace(RunFolder(spec_.folder).metrics(), first_step_);
     }
@@ -286,9 +314,29 @@ class Trainer {
     pending_.clear();
   }
 
+  // Before a checkpoint: a folder that is gone is made again. Errors: another
+  // one is in its place, which may hold another run.
+  void RenewFolder() {
+    const std::string fault = IsFirst() ? FaultOfFolder() : "";
+    const bool gone = !fault.empty() && !PlaceOf(spec_.folder);
+    if (gone) {
+      if (pending_.empty()) events_.MetricsFailed(fault);
+      place_.reset();
+      metrics_.reset();
+    }
+    int64_t fails = !fault.empty() && !gone;
+    // The ranks save together.
+    if (spec_.shared_state) {
+      spec_.ranks->world().AllReduce(Reduction::kMax, DType::kInt64, &fails,
+                                     &fails, 1);
+    }
+    Check(fails == 0, fault.empty() ? "the first rank can't save" : fault);
+  }
+
   void Save(bool goes_on) {
     if (spec_.folder.empty()) return;
     try {
+      RenewFolder();
       session_.Save(spec_.folder, notes_, [this] {
         if (!IsFirst()) return;
         WritePending();
@@ -316,6 +364,7 @@ class Trainer {
   std::optional<MetricsFile> metrics_;
   int64_t first_step_;  // steps done before
   TrainerResult result_;
+  std::optional<std::pair<dev_t, ino_t>> place_;  // of the folder
   std::vector<Metrics> pending_;  // lines that the disk has refused so far
   int64_t saved_step_;
   std::optional<BestCheckpoint> best_;
@@ -324,6 +373,19 @@ class Trainer {
 };
 
 }  // namespace
+
+void CheckNames(const TrainingSession& session) {
+  for (const ParameterInfo& parameter : session.Parameters()) {
+    if (parameter.role == "constant") continue;  // it is not saved
+    for (const std::string& name : {parameter.name, parameter.fqn}) {
+      Check(IsUtf8(name) && name != kReservedName, "[", session.Options().model,
+            ": ", name, "] expected a parameter whose name can be saved, got ",
+            name == kReservedName ? "the name of a checkpoint's own entry"
+                                  : "bytes that are not UTF-8",
+            ": rename it in the model");
+    }
+  }
+}
 
 void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec) {

@@ -13,6 +13,7 @@
 #include "cli/bench/save.h"
 #include "cli/bench/timing.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
@@ -162,7 +163,7 @@ void PrintAttentionJson(const std::vector<AttentionSpeed>& speeds) {
                                {"forward_share", s.forward / s.gemm},
                                {"backward_share", s.backward / s.gemm}});
   }
-  Out() << report.dump() << "\n";
+  Out() << JsonLine(report);
 }
 
 void MeasureAttention(const AttentionFlags& flags,

@@ -10,6 +10,7 @@
 #include "cli/bench/random_tensor.h"
 #include "cli/bench/save.h"
 #include "cli/bench/timing.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "graph/builder.h"
@@ -94,7 +95,7 @@ void PrintSpeeds(const GemmFlags& flags) {
                   InGiga(speed.best), 100 * speed.best / peak);
     }
   }
-  if (flags.json) Out() << report.dump() << "\n";
+  if (flags.json) Out() << JsonLine(report);
 }
 
 // Elements per second of QuantizeTensor, which reads its operand twice.

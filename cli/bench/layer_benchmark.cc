@@ -11,6 +11,7 @@
 #include "cli/bench/layer_timing.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
 
@@ -90,7 +91,7 @@ void PrintJson(const LayerBenchmark& benchmark, const LayerFlags& flags,
     layer["runs"] = all[i].first.size();
     report["layers"].push_back(layer);
   }
-  Out() << report.dump() << "\n";
+  Out() << JsonLine(report);
 }
 
 void Save(const LayerBenchmark& benchmark, const LayerFlags& flags,

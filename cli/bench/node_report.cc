@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/printable.h"
+#include "base/printable.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {

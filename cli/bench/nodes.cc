@@ -10,6 +10,7 @@
 #include "cli/bench/node_report.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "graph/op_facts.h"
@@ -164,7 +165,7 @@ void Write(const NodeReport& report, const NodeFlags& flags) {
     WriteFileAtomically(flags.save, report.Json().dump(1) + "\n");
   }
   if (flags.json) {
-    Out() << report.Json().dump() << "\n";
+    Out() << JsonLine(report.Json());
   } else {
     report.Print(Out());
   }

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"
@@ -142,14 +144,12 @@ int Calibrate(const Arguments& arguments) {
   }
   WriteStaticScales(values.out, scales);
   if (values.json) {
-    Out() << nlohmann::ordered_json{{"scales", scales.by_key.size()},
-                                    {"steps", steps},
-                                    {"out", values.out}}
-                 .dump()
-          << "\n";
+    Out() << JsonLine(nlohmann::ordered_json{{"scales", scales.by_key.size()},
+                                             {"steps", steps},
+                                             {"out", values.out}});
   } else {
-    Out() << values.out << ": " << scales.by_key.size() << " scales from "
-          << steps << " batches\n";
+    Out() << Printable(values.out) << ": " << scales.by_key.size()
+          << " scales from " << steps << " batches\n";
   }
   return 0;
 }

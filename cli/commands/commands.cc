@@ -9,11 +9,11 @@
 
 #include "base/check.h"
 #include "base/out_of_memory.h"
+#include "base/printable.h"
 #include "cli/api_names.h"
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/output.h"
-#include "cli/printable.h"
 #include "cli/truncation.h"
 #include "onnx_fp8/option_error.h"
 
@@ -64,7 +64,7 @@ int UnknownCommand(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.push_back(command.name);
   std::string nearest = Nearest(name, names);
-  std::cerr << "onnx-fp8: there is no command " << name
+  std::cerr << "onnx-fp8: there is no command " << Printable(name)
             << (nearest.empty() ? "" : "; did you mean " + nearest + "?")
             << "\nonnx-fp8 --help lists the commands\n";
   return 2;

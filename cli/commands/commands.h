@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/flags.h"
+#include "collectives/job_secret.h"
 #include "onnx_fp8/tensor.h"
 #include "onnx_fp8/trainer.h"
 
@@ -50,7 +51,8 @@ struct HostData {
 struct TrainHost {
   TrainerEvents& events;
   std::function<bool()> stop;
-  std::function<std::shared_ptr<const MeshRanks>(const std::string& mesh)>
+  std::function<std::shared_ptr<const MeshRanks>(const std::string& mesh,
+                                                 const SecretChoice& secret)>
       ranks;
   // In place of --data and --val-data.
   HostData data = {};

@@ -5,6 +5,7 @@
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
@@ -101,7 +102,7 @@ int Eval(const Arguments& arguments) {
   if (!evaluation.remark.empty()) Note(evaluation.remark);
   auto json = ToJson(evaluation);
   if (values.json) {
-    Out() << json.dump() << "\n";
+    Out() << JsonLine(json);
     return 0;
   }
   for (const auto& [key, value] : json.items()) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
@@ -65,7 +66,7 @@ void ExportArtifacts(const ExportFlags& values) {
     } else {
       WriteSafetensors(path, Sources(weights));
     }
-    Out() << path << ": "
+    Out() << Printable(path) << ": "
           << (model ? "the model of " + outputs + ", with " : "")
           << "the weights of the checkpoint\n";
   }
@@ -116,7 +117,8 @@ void ExportRun(const ExportFlags& values) {
     } else {
       Notes(session->ExportSafetensors(path));
     }
-    Out() << path << ": the weights of step " << session->step() << "\n";
+    Out() << Printable(path) << ": the weights of step " << session->step()
+          << "\n";
   }
 }
 

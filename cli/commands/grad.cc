@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "cli/api_names.h"
 #include "cli/array_output.h"
 #include "cli/commands/commands.h"
@@ -106,7 +107,8 @@ int Grad(const Arguments& arguments) {
   }
   WriteArrays(values.out, NamedArrays(result));
   Out() << "loss " << Number(result.loss, 7) << ", gradients of "
-        << result.gradients.size() << " parameters in " << values.out << "\n";
+        << result.gradients.size() << " parameters in " << Printable(values.out)
+        << "\n";
   return 0;
 }
 

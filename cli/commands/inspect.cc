@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "cli/api_names.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
@@ -293,7 +295,7 @@ void PrintGemms(const ModelReport& report) {
   Out() << "\n";
   for (size_t i = 0; i < recipes.size(); ++i) {
     Out() << "Recipe" << (several ? " " + std::to_string(i + 1) : "") << ": "
-          << NamedRecipe(recipes[i]) << "\n";
+          << Printable(NamedRecipe(recipes[i])) << "\n";
   }
   if (!table.empty()) table.Print(Out());
 }
@@ -315,7 +317,7 @@ void PrintLayers(const ModelReport& report, const std::string& mesh) {
   }
   if (!report.whole_tokens.empty()) {
     Out() << "  " << (report.divides_tokens ? "Elsewhere" : "Between them")
-          << " it has all tokens: " << report.whole_tokens << "\n";
+          << " it has all tokens: " << Printable(report.whole_tokens) << "\n";
   }
 }
 
@@ -379,7 +381,7 @@ int Inspect(const Arguments& arguments) {
     if (report.roofline) {
       json["roofline"] = RooflineJson(*report.roofline, *gpu);
     }
-    Out() << json.dump() << "\n";
+    Out() << JsonLine(json);
     return 0;
   }
   PrintValues("Inputs", report.inputs);
@@ -401,10 +403,10 @@ int Inspect(const Arguments& arguments) {
       example += (example.empty() ? "" : ",") + axis + "=N";
     }
     Out() << "\nGive the open axes sizes for the memory forecast: --shape "
-          << example << "\n";
+          << Printable(example) << "\n";
   }
   for (const std::string& note : report.notes) {
-    Out() << "\nNote: " << note << "\n";
+    Out() << "\nNote: " << Printable(note) << "\n";
   }
   return 0;
 }

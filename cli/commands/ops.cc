@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "graph/schemas.h"
@@ -57,7 +58,7 @@ int Ops(const Arguments& arguments) {
     }
     Out() << "\n" << op.body << "\n\n";
   }
-  if (json) Out() << list.dump() << "\n";
+  if (json) Out() << JsonLine(list);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "cli/api_names.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
@@ -158,7 +159,7 @@ int PlanCommand(const Arguments& arguments) {
   StepForecast forecast = ForecastStep(spec);
   for (std::string& note : forecast.notes) note = InFlags(note);
   if (values.json) {
-    Out() << ForecastJson(forecast, spec).dump() << "\n";
+    Out() << JsonLine(ForecastJson(forecast, spec));
   } else {
     PrintForecast(forecast, spec, Out());
   }

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"
@@ -138,16 +140,14 @@ void WriteForward(const RewriteFlags& values) {
                     .runner = &runner});
   progress.Close();
   if (values.json) {
-    Out() << Json{{"out", values.out},
-                  {"gemms", DecisionsJson(report.decisions)},
-                  {"opset_before", report.opset_before},
-                  {"opset_after", report.opset_after}}
-                 .dump()
-          << "\n";
+    Out() << JsonLine(Json{{"out", values.out},
+                           {"gemms", DecisionsJson(report.decisions)},
+                           {"opset_before", report.opset_before},
+                           {"opset_after", report.opset_after}});
     return;
   }
   PrintDecisions(report.decisions);
-  Out() << values.out << ": " << report.rewritten << " of "
+  Out() << Printable(values.out) << ": " << report.rewritten << " of "
         << report.decisions.size() << " matrix products in FP8, opset "
         << report.opset_after;
   if (report.opset_after != report.opset_before) {
@@ -186,10 +186,10 @@ void WriteStep(const Flags& flags, const RewriteFlags& values) {
   file.Write(shapes, known, values.out, {values.external_data});
   Notes(file.notes());
   if (values.json) {
-    Out() << Json{{"out", values.out}}.dump() << "\n";
+    Out() << JsonLine(Json{{"out", values.out}});
     return;
   }
-  Out() << values.out << ": the whole training step\n";
+  Out() << Printable(values.out) << ": the whole training step\n";
 }
 
 void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
@@ -203,10 +203,8 @@ void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
       RewriteOrtArtifacts(values.ort_training, values.out,
                           values.recipe.MakeSpec(), values.budgets.Make());
   if (values.json) {
-    Out() << Json{{"out", values.out},
-                  {"gemms", DecisionsJson(report.decisions)}}
-                 .dump()
-          << "\n";
+    Out() << JsonLine(
+        Json{{"out", values.out}, {"gemms", DecisionsJson(report.decisions)}});
     return;
   }
   PrintDecisions(report.decisions);
@@ -216,11 +214,11 @@ void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
     ++all[d.gemm.role];
     rewritten += d.fp8;
   }
-  Out() << values.out << ": " << rewritten << " of " << report.decisions.size()
-        << " matrix products in FP8; " << all[GemmRole::kForward]
-        << " forward, " << all[GemmRole::kDgrad] << " dgrad, "
-        << all[GemmRole::kWgrad] << " wgrad, " << all[GemmRole::kNone]
-        << " without a weight\n";
+  Out() << Printable(values.out) << ": " << rewritten << " of "
+        << report.decisions.size() << " matrix products in FP8; "
+        << all[GemmRole::kForward] << " forward, " << all[GemmRole::kDgrad]
+        << " dgrad, " << all[GemmRole::kWgrad] << " wgrad, "
+        << all[GemmRole::kNone] << " without a weight\n";
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/joined.h"
+#include "base/printable.h"
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/ort_training.h"
 #include "cli/output.h"
@@ -31,7 +34,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void Say(const std::string& text) {
-  ProgressOut() << "onnx-fp8: " << text << "\n";
+  ProgressOut() << "onnx-fp8: " << Printable(text) << "\n";
 }
 
 // The most memory that the process ever held.
@@ -49,11 +52,12 @@ class TrainCommand {
 
   int Execute() {
     const std::string& mesh = values_.shard.mesh;
+    const SecretChoice secret = values_.job_secret.Make(mesh, values_.out);
     if (host_) {
-      TakeRanks(host_->ranks(mesh));
+      TakeRanks(host_->ranks(mesh, secret));
       return Train();
     }
-    auto world = OpenWorld(mesh);
+    auto world = OpenWorld(mesh, secret);
     try {
       if (world) {
         TakeRanks(std::make_shared<const MeshRanks>(MeshOf(mesh), *world));
@@ -92,7 +96,7 @@ class TrainCommand {
     values_.session.loss.Resolve(&saved);
     const std::string& loss = values_.session.loss.loss;
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress),
-                  IsLossFile(loss) ? loss : "");
+                  MarksOfFiles(), IsLossFile(loss) ? loss : "");
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
     if (start_ && start_->has_moments()) session_->Save(values_.out);
@@ -123,6 +127,10 @@ class TrainCommand {
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
+  // Of the data and the scales that the flags name.
+  FileMarks MarksOfFiles() const;
+  // Says which of them are others than before. Errors: other scales.
+  void CompareFiles(const FileMarks& before) const;
   void CreateSession();
   void OpenData();
   void FillSpec();
@@ -153,6 +161,7 @@ class TrainCommand {
   std::shared_ptr<const MeshRanks> ranks_;
   WireBytes received_before_;
   RunFolder folder_;
+  FileMarks kept_marks_;  // of scales that are not read again
   bool folder_is_new_ = false;
   std::optional<OrtStart> start_;  // of --ort-training
   std::string provider_;
@@ -194,7 +203,10 @@ void TrainCommand::ReadFolder() {
     // The checkpoint has the run's scales; the file may no longer exist.
     if (folder_.HasCheckpoint() && !flags_.Given("--scales")) {
       values_.session.recipe.scales.clear();
+      const auto scales = config.files.find("--scales");
+      if (scales != config.files.end()) kept_marks_.insert(*scales);
     }
+    CompareFiles(config.files);
   } else {
     if (!values_.ort_training.empty()) start_.emplace(flags_, values_);
     flags_.Require({"MODEL"});
@@ -208,6 +220,49 @@ void TrainCommand::ReadFolder() {
   }
   values_.Check(flags_);
   if (!folder_is_new_ && changes) folder_.Clean();
+}
+
+FileMarks TrainCommand::MarksOfFiles() const {
+  FileMarks marks = kept_marks_;
+  const auto add = [&](const char* flag, const std::vector<std::string>& files,
+                       bool in_memory) {
+    for (const std::string& file : files) {
+      if (!in_memory) marks[flag].push_back(FileMark(file));
+    }
+  };
+  add("--data", values_.data, host_ && host_->data);
+  add("--val-data", values_.val_data, host_ && host_->val_data);
+  if (const std::string& scales = values_.session.recipe.scales;
+      !scales.empty()) {
+    add("--scales", {scales}, false);
+  }
+  return marks;
+}
+
+void TrainCommand::CompareFiles(const FileMarks& before) const {
+  const FileMarks now = MarksOfFiles();
+  const auto scales = now.find("--scales");
+  Check(scales == now.end() || flags_.Given("--scales") ||
+            !before.contains("--scales") ||
+            before.at("--scales") == scales->second,
+        "[", values_.session.recipe.scales,
+        "] is not the file that the run was started with; --scales takes it "
+        "as it is now");
+  for (const char* flag : {"--data", "--val-data"}) {
+    const auto old = before.find(flag), other = now.find(flag);
+    if (old == before.end() || other == now.end() ||
+        old->second == other->second ||
+        std::ranges::count(other->second, "") > 0) {  // an error follows
+      continue;
+    }
+    NoteFirst(
+        {Concat(flag,
+                ": the files have another size or content than "
+                "those with which the run went on before: ",
+                Joined(flag == std::string_view("--data") ? values_.data
+                                                          : values_.val_data),
+                "; it goes on with them")});
+  }
 }
 
 // Runs after the flags, the model and the data have been checked.
@@ -251,6 +306,7 @@ void TrainCommand::CreateSession() {
     std::erase(notes, session_->Trains());
   }
   NoteFirst(notes);
+  CheckNames(*session_);
 }
 
 void TrainCommand::OpenData() {
@@ -325,7 +381,11 @@ void TrainCommand::CompareRanks() {
   if (!world_) return;
   std::vector<Fact> facts = {{"program", "onnx-fp8 " ONNX_FP8_VERSION}};
   for (const auto& [flag, words] : flags_.Saved()) {
-    if (flag == "--profile" || flag == "--dump-passes") continue;
+    // Each rank may have its own of these.
+    if (flag == "--profile" || flag == "--dump-passes" ||
+        flag == "--job-secret" || flag == "--insecure") {
+      continue;
+    }
     if (flag == "MODEL" && start_) continue;  // each rank made its own
     facts.push_back({flag, ShellLine(words)});
   }
@@ -345,10 +405,9 @@ int TrainCommand::Follow() {
 
 int TrainCommand::ReportFinished() const {
   if (values_.json) {
-    Out() << Json{{"steps", session_->step()}, {"out", values_.out}}.dump()
-          << "\n";
+    Out() << JsonLine(Json{{"steps", session_->step()}, {"out", values_.out}});
   } else {
-    Out() << "the run in " << values_.out
+    Out() << "the run in " << Printable(values_.out)
           << " is finished: " << session_->step() << " of " << spec_.steps
           << " steps are done; more --steps go on with it\n";
   }
@@ -436,7 +495,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
     } else if (r.saved) {
       Say(Concat("interrupted after step ", session_->step(), " of ",
                  spec_.steps, "; it is saved, to go on:"));
-      ProgressOut() << "  " << ResumeCommand() << "\n";
+      ProgressOut() << "  " << Printable(ResumeCommand()) << "\n";
     } else {
       Say("interrupted, and step " + std::to_string(session_->step()) +
           " could not be saved");
@@ -446,7 +505,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
   Json json = Summary(r);
   if (values_.json) {
     Report(&json);
-    Out() << json.dump() << "\n";
+    Out() << JsonLine(json);
   } else {
     Out() << "trained " << r.steps << " steps in " << DurationText(r.seconds)
           << "\n";

@@ -5,6 +5,7 @@
 #include "base/joined.h"
 #include "base/parallel.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "training/make_provider.h"
@@ -49,7 +50,7 @@ int Version(const Arguments& arguments) {
     info[providers[i]] = DescriptionOf(providers[i]);
   }
   if (json) {
-    Out() << info.dump() << "\n";
+    Out() << JsonLine(info);
     return 0;
   }
   Out() << "onnx-fp8 " << ONNX_FP8_VERSION << "\n";

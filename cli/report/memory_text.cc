@@ -5,6 +5,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {
@@ -94,7 +95,7 @@ void PrintMemoryReport(const MemoryReport& report,
   out << "\nMemory where the step needs most of it";
   if (!report.node.empty()) {
     out << ": node " << report.step << " of " << report.steps << ", "
-        << report.node;
+        << Printable(report.node);
   }
   out << "\n";
   Table kinds({"what lives there", "size"});

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/printable.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
@@ -61,16 +62,16 @@ void Progress::Line(const std::function<std::string()>& text, bool last) {
   // A line on a terminal is rewritten at most ten times a second.
   next_ = now + std::chrono::milliseconds(terminal_ ? 100 : 10000);
   if (terminal_) {
-    out_ << "\r" << text() << "\x1b[K" << std::flush;
+    out_ << "\r" << Printable(text()) << "\x1b[K" << std::flush;
     open_ = true;
   } else {
-    out_ << text() << std::endl;
+    out_ << Printable(text()) << std::endl;
   }
 }
 
 void Progress::Print(const std::string& text) {
   Close();
-  out_ << text << std::endl;
+  out_ << Printable(text) << std::endl;
 }
 
 void Progress::Close() {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/printable.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -27,6 +29,7 @@ Table::Table(std::vector<std::string> header) {
 
 void Table::Row(std::vector<std::string> cells) {
   assert(cells.size() == rows_[0].size());
+  for (std::string& cell : cells) cell = Printable(cell);
   rows_.push_back(std::move(cells));
 }
 

@@ -10,7 +10,7 @@
 
 namespace onnx_fp8 {
 
-// Columns as wide as their widest cell, numbers to the right.
+// Columns as wide as their widest cell, numbers to the right; made Printable.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);

@@ -23,18 +23,29 @@ void AddLocation(const onnx::TensorProto& tensor,
   }
 }
 
+void CollectFromGraph(const onnx::GraphProto& graph,
+                      std::set<std::string>* locations);
+
 template <typename Nodes>
 void CollectFromNodes(const Nodes& nodes, std::set<std::string>* locations) {
   for (const onnx::NodeProto& node : nodes) {
     for (const auto& attribute : node.attribute()) {
       if (attribute.has_t()) AddLocation(attribute.t(), locations);
-      if (!attribute.has_g()) continue;
-      for (const auto& tensor : attribute.g().initializer()) {
+      for (const auto& tensor : attribute.tensors()) {
         AddLocation(tensor, locations);
       }
-      CollectFromNodes(attribute.g().node(), locations);
+      if (attribute.has_g()) CollectFromGraph(attribute.g(), locations);
+      for (const auto& graph : attribute.graphs()) {
+        CollectFromGraph(graph, locations);
+      }
     }
   }
+}
+
+void CollectFromGraph(const onnx::GraphProto& graph,
+                      std::set<std::string>* locations) {
+  for (const auto& tensor : graph.initializer()) AddLocation(tensor, locations);
+  CollectFromNodes(graph.node(), locations);
 }
 
 struct Task {
@@ -141,10 +152,11 @@ class Copier {
 
 std::set<std::string> DataLocations(const onnx::ModelProto& model) {
   std::set<std::string> locations;
-  for (const auto& tensor : model.graph().initializer()) {
-    AddLocation(tensor, &locations);
+  CollectFromGraph(model.graph(), &locations);
+  for (const auto& info : model.training_info()) {
+    CollectFromGraph(info.initialization(), &locations);
+    CollectFromGraph(info.algorithm(), &locations);
   }
-  CollectFromNodes(model.graph().node(), &locations);
   for (const auto& function : model.functions()) {
     CollectFromNodes(function.node(), &locations);
   }

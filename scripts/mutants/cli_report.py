@@ -15,8 +15,11 @@ MUTANTS = (
       "!node.eight_bit ? peaks.eight_bit_flops", cli("ProfileText.*")),
     M("progress: a note overwrites the line", "cli/report/progress.cc",
       "  Close();\n"
-      "  out_ << text << std::endl;", "  out_ << text << std::endl;",
+      "  out_ << Printable(text) << std::endl;",
+      "  out_ << Printable(text) << std::endl;",
       cli("Progress*")),
+    M("table: cells are printed as they are", "cli/report/text.cc",
+      "cell = Printable(cell);", "(void)cell;", cli("TableTest.*")),
     M("external copy: goes on after Ctrl-C", "cli/report/progress.cc",
       "if (Interrupted()) {", "if (false) {", cli("Progress*")),
 )

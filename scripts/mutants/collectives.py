@@ -8,6 +8,8 @@ HEARTBEAT = collectives("Heartbeat.*")
 LAUNCHER = collectives("LauncherTest.*")
 TCP = collectives("TcpRanksTest.*")
 RENDEZVOUS = collectives("RendezvousTest.*")
+HANDSHAKE = collectives("HandshakeTest.*")
+SECRET = collectives("JobSecretTest.*")
 WORLD = ranks("WorldTest.*")
 
 MUTANTS = (
@@ -61,10 +63,35 @@ MUTANTS = (
       "collectives/tcp_ranks.cc", "{Bytes(send) + r * bytes, bytes,",
       "{Bytes(send), bytes,", TCP),
     M("rendezvous: any size is rank 0's", "collectives/rendezvous.cc",
-      "Check(hello.size == guests_.size(),", "Check(hello.size > 0,",
+      "Check(guest.size == launcher_.size,", "Check(guest.size > 0,",
       RENDEZVOUS),
-    M("rendezvous: any job is rank 0's", "collectives/rendezvous.cc",
-      "hello.job != Hash(meeting_.job)", "false", RENDEZVOUS),
+    M("rendezvous: a stranger ends the job", "collectives/rendezvous.cc",
+      "if (!secret_.empty()) throw;", "throw;", RENDEZVOUS),
+    M("rendezvous: all addresses are bound", "collectives/rendezvous.cc",
+      "ListenAt(host, port)", 'ListenAt("0.0.0.0", port)', RENDEZVOUS),
+    M("handshake: any job is the host's", "collectives/handshake.cc",
+      "hello.job != pact_.job", "false", HANDSHAKE),
+    M("handshake: a guest needs no secret", "collectives/handshake.cc",
+      "if (!SameCode(proof.code,\n                  CodeOf(pact_, \"guest\", "
+      "*visit.hello, visit.nonce, text)) ||\n        visit",
+      "if (visit", HANDSHAKE),
+    M("handshake: a host needs no secret", "collectives/handshake.cc",
+      "return Greeted::kWithAnotherSecret;", "", HANDSHAKE),
+    M("handshake: both sides have one code", "collectives/handshake.cc",
+      "Concat(side, '\\0',", "Concat('\\0',", HANDSHAKE),
+    M("handshake: any length is believed", "collectives/handshake.cc",
+      "if (proof.bytes > most_text_) return Fate::kStranger;", "", HANDSHAKE),
+    M("handshake: connections wait for each other",
+      "collectives/handshake.cc", "if (visits_.size() == kMostVisits) visits_.pop_front();",
+      "if (visits_.size() == kMostVisits) return;", HANDSHAKE),
+    M("secret: an old one stays", "collectives/job_secret.cc",
+      "RenamePath(temporary, file_);", "", SECRET),
+    M("secret: all may read it", "collectives/job_secret.cc",
+      "fchmod(file.get(), 0600)", "fchmod(file.get(), 0644)", SECRET),
+    M("secret: a network needs none", "collectives/job_secret.cc",
+      "choice.insecure || IsLoopback(launcher.meeting->host)", "true", SECRET),
+    M("launcher: LOCAL_WORLD_SIZE says nothing", "collectives/launcher.cc",
+      'meeting.host = "127.0.0.1";', "", LAUNCHER),
     M("rendezvous: two processes are one rank", "collectives/rendezvous.cc",
       "!before.open() ||", "before.fd() > -2 ||", RENDEZVOUS),
     M("MPI: ranks of another launcher train alone", "collectives/load_mpi.cc",

@@ -55,7 +55,7 @@ MUTANTS = (
       '    if (host_ && host_->data.given()) config.settings.erase("--data");\n', "",
       package("arrays_or_files")),
     M("python: each run of a process has ranks of its own",
-      "cli/commands/train.cc", "TakeRanks(host_->ranks(mesh));",
+      "cli/commands/train.cc", "TakeRanks(host_->ranks(mesh, secret));",
       "TakeRanks(nullptr);", package("runs_are_divided")),
     M("python: a note names a line of the package",
       "python/onnx_fp8/_notes.py", "stacklevel=level", "stacklevel=1",

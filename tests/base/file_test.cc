@@ -20,6 +20,24 @@ void Write(const std::string& path, const std::string& text) {
   file.Finish();
 }
 
+// A new folder lasts when the entry in its parent does.
+TEST(MakeDirectoriesTest, BringsTheEntriesToTheDevice) {
+  const TempDir dir;
+  std::vector<std::string> done;
+  const auto hook = [&](const std::string& operation) {
+    done.push_back(operation);
+  };
+  for (const char* path : {"a/b/c", "a/b/c", "a/d/"}) {
+    MakeDirectories(dir / path, hook);
+  }
+  const std::string a = dir / "a";
+  EXPECT_EQ(done, (std::vector<std::string>{
+                      "mkdir " + a + "/b/c",
+                      "sync " + fs::path(a).parent_path().string(), "sync " + a,
+                      "sync " + a + "/b", "mkdir " + a + "/b/c",
+                      "mkdir " + a + "/d/", "sync " + a}));
+}
+
 // A file or link that somebody, or a killed process of the same number, may
 // have left where a new file is made.
 class OutputFileTest : public testing::Test {

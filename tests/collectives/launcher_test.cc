@@ -70,6 +70,10 @@ TEST(LauncherTest, VariablesOfTorchrun) {
             "torchrun 3/4 at node0:29500, taken");
   EXPECT_EQ(Found(with("TORCHELASTIC_USE_AGENT_STORE", "False")),
             "torchrun 3/4 at node0:29500");
+  EXPECT_EQ(Found(with("LOCAL_WORLD_SIZE", "2")),
+            "torchrun 3/4 at node0:29500");
+  EXPECT_EQ(Found(with("LOCAL_WORLD_SIZE", "4")),
+            "torchrun 3/4 at 127.0.0.1:29500");
   EXPECT_EQ(Found(without("RANK")), "none");
   EXPECT_EQ(Found({{"WORLD_SIZE", "1"}, {"RANK", "0"}}), "torchrun 0/1");
   EXPECT_EQ(Found(without("MASTER_ADDR")),

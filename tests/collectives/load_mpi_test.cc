@@ -34,8 +34,8 @@ TEST(LoadMpiTest, AFileThatIsNoModule) {
   EXPECT_TRUE(error.starts_with("[MPI] cannot open " + path + ": ")) << error;
 }
 
-TEST(LoadMpiTest, FoldersOfThisProgram) {
-  const std::vector<std::string> folders = MpiFolders();
+TEST(LoadModuleTest, FoldersOfThisProgram) {
+  const std::vector<std::string> folders = ModuleFolders();
   ASSERT_EQ(folders.size(), 2u);
   EXPECT_TRUE(std::ifstream(folders[0] + "/test_collectives").good());
 }

@@ -3,9 +3,9 @@
 #include <iostream>
 #include <streambuf>
 
+#include "base/printable.h"
 #include "cli/commands/commands.h"
 #include "cli/options.h"
-#include "cli/printable.h"
 #include "cli/train_flags.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -362,9 +362,8 @@ c: uint32[16] = com.x.Bar(b)
 d: uint32[16] = Dead(b)
 output c
 )"),
-            "expected a kernel for every op, got none for\n"
-            "  Foo: 2 nodes, first [Foo first]\n"
-            "  com.x.Bar: 1 node, [com.x.Bar -> c]");
+            "expected a kernel for every op, got none for Foo: "
+            "2 nodes, first [Foo first]; com.x.Bar: 1 node, [com.x.Bar -> c]");
 }
 
 TEST(Plan, ControlFlowHasNoKernel) {

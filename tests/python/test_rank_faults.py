@@ -121,8 +121,8 @@ def other_version(tmp_path):
     program = tmp_path / "bin" / pathlib.Path(BIN).name
     program.write_bytes(pathlib.Path(BIN).read_bytes().replace(f"onnx-fp8 {version}".encode(), f"onnx-fp8 {other}".encode()))
     program.chmod(0o755)
-    if MODULE.exists():
-        (tmp_path / "bin" / MODULE.name).symlink_to(MODULE)
+    for module in MODULE.parent.glob("libonnx_fp8_*.so"):
+        (tmp_path / "bin" / module.name).symlink_to(module)
     return program, version, other
 
 

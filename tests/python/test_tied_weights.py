@@ -105,6 +105,7 @@ def test_runs_from_before_go_on_as_they_were(models, tmp_path):
     for name, steps in (("whole", 6), ("old", 3)):
         run("train", models["copy"], *flags, "--steps", steps, "--out", tmp_path / name)
     config = json.loads((tmp_path / "old" / "config.json").read_text())
+    config.pop("crc32")
     config["format"] = 1
     del config["flags"]["--no-tie"]
     (tmp_path / "old" / "config.json").write_text(json.dumps(config))
@@ -113,6 +114,7 @@ def test_runs_from_before_go_on_as_they_were(models, tmp_path):
     run("export", tmp_path / "old", "-o", tmp_path / "t.onnx")
     # One that has lost its configuration.
     config = json.loads((tmp_path / "old" / "config.json").read_text())
+    config.pop("crc32")
     assert config["format"] == 2
     del config["flags"]["--no-tie"]
     (tmp_path / "old" / "config.json").write_text(json.dumps(config))

@@ -25,7 +25,8 @@ def run(*command, code=0):
 def test_files_of_the_wheel():
     files = {str(f) for f in importlib.metadata.files("onnx-fp8")}
     assert {"onnx_fp8/_core.pyi", "onnx_fp8/py.typed", "onnx_fp8/include/onnx_fp8/session.h",
-            "onnx_fp8/libonnx_fp8_mpi.so"} <= files
+            "onnx_fp8/libonnx_fp8_mpi.so", "onnx_fp8/libonnx_fp8_crypto.so"} <= files
+    assert any(name.endswith("/NOTICE") for name in files)
     wheel = importlib.metadata.distribution("onnx-fp8").read_text("WHEEL")
     assert re.search(r"^Tag: cp3\d+-\w+-manylinux_2_\d+_x86_64$", wheel, re.M)
     assert onnx_fp8.__version__ == importlib.metadata.version("onnx-fp8")

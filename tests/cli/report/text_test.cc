@@ -8,8 +8,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "base/printable.h"
 #include "cli/interrupt.h"
-#include "cli/printable.h"
 #include "cli/report/model_report.h"
 #include "cli/report/progress.h"
 
@@ -106,13 +106,35 @@ TEST(ProgressTest, OtherTextsGetLinesOfTheirOwn) {
   EXPECT_EQ(out.str(), "\r" + ProgressText(step) + "\x1b[K\nnote\n");
 }
 
+TEST(TableTest, CellsStayInTheirLine) {
+  Table table({"name"});
+  table.Row({"a\nonnx-fp8: done\x1b[2J"});
+  std::ostringstream out;
+  table.Print(out);
+  EXPECT_EQ(out.str(), "  name\n  a\\x0aonnx-fp8: done\\x1b[2J\n");
+}
+
 TEST(PrintableTest, EscapesWhatATerminalWouldObey) {
-  EXPECT_EQ(Printable("w\nä… 😀"), "w\nä… 😀");
-  EXPECT_EQ(Printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(Printable("ä… 😀\xef\xbf\xbd"), "ä… 😀\xef\xbf\xbd");
+  EXPECT_EQ(Printable("a\x1b[2J\r\n\x7f"), "a\\x1b[2J\\x0d\\x0a\\u007f");
   EXPECT_EQ(Printable(std::string("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(Printable("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(Printable("\xc2\x9b"), "\\xc2\\x9b");
+  EXPECT_EQ(Printable("\xc2\x9b"), "\\u009b");
+  EXPECT_EQ(Printable("a\xe2\x80\xae\xe2\x81\xa6z"), "a\\u202e\\u2066z");
+  // A longer form of "/", half a character of UTF-16, beyond Unicode.
+  EXPECT_EQ(Printable("\xe0\x80\xaf"), "\\xe0\\x80\\xaf");
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_LT(Printable(std::string(1 << 20, 'x')).size(), 5000u);
+}
+
+TEST(PrintableTest, PartsOfAnOutput) {
+  std::string_view rest;
+  EXPECT_EQ(PrintableLines("a\n\x1b\xc2\x9b ä\xe2\x80", &rest),
+            "a\n\\x1b\\u009b ä");
+  EXPECT_EQ(rest, "\xe2\x80");
+  EXPECT_LT(size_t{1} << 16,
+            PrintableLines(std::string(1 << 17, 'x'), &rest).size());
 }
 
 TEST(GeneralizeTest, NamesTheAxesOfASize) {

@@ -226,6 +226,7 @@ def edit_config(folder, change):
     good_run(folder)
     path = folder / "run" / "config.json"
     config = json.loads(path.read_text())
+    config.pop("crc32")
     change(config)
     path.write_text(json.dumps(config))
 
@@ -258,6 +259,23 @@ def config_with_a_model_elsewhere(folder):
 @cases("[run/config.json] expected a run's configuration, got key 'flags' not found")
 def config_without_flags(folder):
     edit_config(folder, lambda config: config.pop("flags"))
+    return resume()
+
+
+@cases("[run/config.json] has changed since it was written: flags beside --resume replace those of the run",
+       'remove "crc32" from the file')
+def config_that_was_edited(folder):
+    good_run(folder)
+    path = folder / "run" / "config.json"
+    path.write_text(path.read_text().replace('"--steps": [\n      "', '"--steps": [\n      "1'))
+    return resume()
+
+
+@cases("[run/config.json] has changed since it was written")
+def config_with_a_flipped_bit(folder):
+    good_run(folder)
+    path = folder / "run" / "config.json"
+    path.write_text(path.read_text().replace("cross_entropy", "bross_entropy"))
     return resume()
 
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace onnx_fp8 {
+
+// A part of the program in a shared library of its own, because only it needs
+// another library.
+struct Module {
+  const char* name;      // in messages: "MPI"
+  const char* file;      // "libonnx_fp8_mpi.so"
+  const char* function;  // that fills in the table of the module's functions
+  const char* package;   // with which a build makes it
+  // Plug-ins of the other library look for its functions.
+  bool global = false;
+};
+
+// Folders that hold modules: that of this program, and the folder for libraries
+// of an installation.
+std::vector<std::string> ModuleFolders();
+
+// The address of `module.function`, from the first of `folders` that has the
+// file. The module stays for the rest of the process. Errors: no folder has the
+// file; it can't be opened; it lacks the function.
+void* LoadModule(const Module& module, const std::vector<std::string>& folders);
+
+}  // namespace onnx_fp8
