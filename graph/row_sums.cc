@@ -24,27 +24,25 @@ bool SumsRows(const Node& node) {
   return summed == all_but_last;
 }
 
-Node* Find(const Value* x, int64_t columns) {
-  if (!x->concrete()) return nullptr;
-  for (Node* reader : x->uses) {
-    if (reader->in(0) != x) continue;
-    if (reader->Is("Reshape")) {
-      Node* found = Find(reader->out(0), columns);
-      if (found) return found;
-    }
-    if (x->rank() > 0 && x->dim(-1) == columns && SumsRows(*reader)) {
-      return reader;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Node* SumOfRows(const Value* x) {
   const int64_t columns = x->dim(-1);
   while (x->producer && x->producer->Is("Reshape")) x = x->producer->in(0);
-  return Find(x, columns);
+  // All values with x's elements in x's order.
+  std::vector<const Value*> open = {x};
+  while (!open.empty()) {
+    x = open.back();
+    open.pop_back();
+    if (!x->concrete()) continue;
+    bool rows = x->rank() > 0 && x->dim(-1) == columns;
+    for (Node* reader : x->uses) {
+      if (reader->in(0) != x) continue;
+      if (reader->Is("Reshape")) open.push_back(reader->out(0));
+      if (rows && SumsRows(*reader)) return reader;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace onnx_fp8

@@ -25,6 +25,7 @@ struct Evaluation {
   std::map<std::string, double> measures;
   bool complete = true;  // false: `stop` ended it
   std::string remark;    // a note on omitted samples; "" if there are none
+  std::string cause;     // EvalResult's, of the first batch that has one
 };
 
 // Gets the model's outputs for each batch, and the label; null: the batch has

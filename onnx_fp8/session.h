@@ -146,13 +146,17 @@ struct StepResult {
 };
 
 struct EvalResult {
-  float loss = 0;  // 0 without a loss
+  float loss = 0;  // 0 without a loss; NaN if an FP8 product has lost an Inf
   bool has_loss = false;
   TensorMap outputs;
+  // The first tensor that is not finite, for people; "": none. FP8 can't hold
+  // it, so outputs may look finite. A step with it would be skipped.
+  std::string cause;
 };
 
 struct GradientResult {
-  float loss = 0;
+  float loss = 0;     // as EvalResult's
+  std::string cause;  // as EvalResult's
   TensorMap outputs;
   TensorMap gradients;        // by initializer name, fp32, its shape
   TensorMap input_gradients;  // by graph input, if asked for

@@ -99,15 +99,28 @@ class Fuser {
   // It may round it first, if y is not rounded yet.
   Found QuantizerOf(const Value* y, int64_t columns, const FusedQuantizer& row,
                     DType to) const {
-    if (!y || !y->concrete() || y->rank() == 0) return {};
-    for (Node* reader : y->uses) {
-      if (reader->in(0) != y) continue;
-      if (Fits(*reader, y, columns, row)) return {reader, to};
-      bool rounds = reader->IsOurs("RoundTo") && to == DType::kFloat;
+    struct Open {
+      const Value* y;
+      Node* reader;
+      DType to;
+    };
+    std::vector<Open> open;
+    auto add_readers = [&](const Value* value, DType dtype) {
+      if (!value || !value->concrete() || value->rank() == 0) return;
+      for (size_t i = value->uses.size(); i-- > 0;) {
+        Node* reader = value->uses[i];
+        if (reader->in(0) == value) open.push_back({value, reader, dtype});
+      }
+    };
+    add_readers(y, to);
+    while (!open.empty()) {
+      auto [value, reader, dtype] = open.back();
+      open.pop_back();
+      if (Fits(*reader, value, columns, row)) return {reader, dtype};
+      bool rounds = reader->IsOurs("RoundTo") && dtype == DType::kFloat;
       if (!IsView(*reader) && !rounds) continue;
-      DType next = rounds ? static_cast<DType>(reader->Int("to", 0)) : to;
-      Found found = QuantizerOf(reader->out(0), columns, row, next);
-      if (found.quantizer) return found;
+      add_readers(reader->out(0),
+                  rounds ? static_cast<DType>(reader->Int("to", 0)) : dtype);
     }
     return {};
   }

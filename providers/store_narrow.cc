@@ -78,31 +78,34 @@ class Narrower {
     }
   }
 
-  // The values from which moves make at.value; false if another node reads a
-  // result of the moves.
-  bool FindSources(Source at, std::vector<Source>& sources) const {
-    Value* x = at.value;
-    const Node* node = x->producer;
-    const KernelTraits* traits = node ? TraitsOf(*node) : nullptr;
-    if (!Moves(traits)) {
-      sources.push_back(at);
-      return true;
-    }
-    if (!IsReadOnce(x) || node->outputs().size() != 1) return false;
-    std::vector<Source> own;
-    for (Value* operand : node->inputs()) {
-      if (IsReal(operand) && !FindSources({operand, x->producer}, own)) {
-        return false;
+  // The values from which moves make `first.value`; false if another node reads
+  // a result of the moves.
+  bool FindSources(Source first, std::vector<Source>& sources) const {
+    struct Open {
+      Source at;
+      bool travels;  // `--gather-dtype` says in which format parameters travel
+    };
+    std::vector<Open> open = {{first, false}};
+    while (!open.empty()) {
+      auto [at, travels] = open.back();
+      open.pop_back();
+      Value* x = at.value;
+      const Node* node = x->producer;
+      if (!Moves(node ? TraitsOf(*node) : nullptr)) {
+        if (travels && !CanAbsorb(at)) return false;
+        if (std::ranges::count(sources, at) == 0) sources.push_back(at);
+        continue;
       }
+      if (!IsReadOnce(x) || node->outputs().size() != 1) return false;
+      travels |= FactsOf(*node).kind == OpKind::kCollective;
+      const size_t before = open.size();
+      for (size_t i = node->inputs().size(); i-- > 0;) {
+        Value* operand = node->in(i);
+        if (IsReal(operand)) open.push_back({{operand, x->producer}, travels});
+      }
+      if (open.size() == before) return false;
     }
-    // `--gather-dtype` says in which format parameters travel.
-    bool travels = FactsOf(*node).kind == OpKind::kCollective;
-    auto can_absorb = [&](const Source& source) { return CanAbsorb(source); };
-    if (travels && !std::ranges::all_of(own, can_absorb)) return false;
-    for (const Source& source : own) {
-      if (std::ranges::count(sources, source) == 0) sources.push_back(source);
-    }
-    return !sources.empty();
+    return true;
   }
 
   bool IsReadOnce(const Value* x) const {

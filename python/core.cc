@@ -82,6 +82,7 @@ nb::dict EvaluationOf(const Evaluation& evaluation) {
   result["loss"] = evaluation.loss;
   result["samples"] = evaluation.samples;
   if (evaluation.tokens > 0) result["tokens"] = evaluation.tokens;
+  if (!evaluation.cause.empty()) result["cause"] = evaluation.cause;
   if (evaluation.accuracy) result["accuracy"] = *evaluation.accuracy;
   if (evaluation.perplexity) result["perplexity"] = *evaluation.perplexity;
   for (const auto& [name, value] : evaluation.measures) {
@@ -126,7 +127,7 @@ nb::tuple EvalBatch(HostSession& session, const nb::dict& batch) {
   });
   nb::object loss = nb::none();
   if (result.has_loss) loss = nb::cast(result.loss);
-  return nb::make_tuple(loss, ArraysOf(result.outputs));
+  return nb::make_tuple(loss, ArraysOf(result.outputs), result.cause);
 }
 
 nb::tuple Gradients(HostSession& session, const nb::dict& batch,
@@ -140,7 +141,7 @@ nb::tuple Gradients(HostSession& session, const nb::dict& batch,
   });
   return nb::make_tuple(result.loss, ArraysOf(result.outputs),
                         ArraysOf(result.gradients),
-                        ArraysOf(result.input_gradients));
+                        ArraysOf(result.input_gradients), result.cause);
 }
 
 TensorMap Clones(TensorMap tensors) {

@@ -67,6 +67,7 @@ class EvaluationPass {
     samples_ += rows;
     if (observer_) Show(result.outputs, batch, rows);
     if (!kind_) {
+      KeepCause(result);
       Sum(result.loss, static_cast<double>(rows));
       return;
     }
@@ -76,9 +77,14 @@ class EvaluationPass {
     if (partial) {
       output = FirstRows(output, rows);
       label = FirstRows(label, rows);
-      result.loss = LossOf(loss_, output, label, *evaluator_);
+      if (std::isfinite(result.loss)) {
+        result.loss = LossOf(loss_, output, label, *evaluator_);
+      }
     }
-    Sum(result.loss, WeightOfLabels(loss_, output, label, *evaluator_));
+    const double weight = WeightOfLabels(loss_, output, label, *evaluator_);
+    // The mean over no label is not finite, either.
+    if (weight > 0) KeepCause(result);
+    Sum(result.loss, weight);
     const int64_t count = CountLabels(loss_, output, label);
     // If each token has a label, the perplexity says the same.
     if (HasPerplexity(output, label)) {
@@ -99,7 +105,8 @@ class EvaluationPass {
       e.remark +=
           e.remark.empty() ? kNoLabelCounts : Concat("; ", kNoLabelCounts);
     }
-    if (hits_of_ > 0) {
+    e.cause = cause_;
+    if (hits_of_ > 0 && cause_.empty()) {
       e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
     }
     if (perplexity_) {
@@ -131,6 +138,10 @@ class EvaluationPass {
     observer_(outputs, &own);
   }
 
+  void KeepCause(const EvalResult& result) {
+    if (cause_.empty()) cause_ = result.cause;
+  }
+
   // The mean over nothing is not a number.
   void Sum(double loss, double weight) {
     if (weight > 0) sum_ += loss * weight;
@@ -156,7 +167,7 @@ class EvaluationPass {
   int64_t hits_of_ = 0;
   int64_t tokens_ = 0;
   bool perplexity_ = false;
-  std::string remark_;
+  std::string remark_, cause_;
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <unordered_set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/joined.h"
@@ -365,8 +367,20 @@ void KeepReport(StepGraph* step) {
   step->outputs.clear();
 }
 
-void KeepForward(StepGraph* step) {
+namespace {
+
+// The amaxes of a whole step, each with its label.
+struct Amaxes {
+  const Value* values = nullptr;  // null: nothing is quantized
+  std::vector<std::string> labels;
+};
+
+// Keeps the model's outputs and the loss; returns the amaxes, which then are no
+// output any more.
+Amaxes DropReports(StepGraph* step) {
   Graph& graph = *step->graph;
+  Amaxes amaxes = {step->amax.empty() ? nullptr : graph.Find(step->amax),
+                   std::exchange(step->fp8.labels, {})};
   graph.state.clear();
   std::erase_if(graph.outputs, [&](const Value* value) {
     return value->name != step->loss &&
@@ -376,8 +390,60 @@ void KeepForward(StepGraph* step) {
                               &step->loss_scale, &step->lr}) {
     report->clear();
   }
-  step->fp8.labels.clear();
+  return amaxes;
 }
+
+// The nodes on which the outputs depend.
+std::unordered_set<const Node*> NodesBehindOutputs(const Graph& graph) {
+  std::unordered_set<const Node*> live;
+  std::vector<const Value*> open(graph.outputs.begin(), graph.outputs.end());
+  while (!open.empty()) {
+    const Node* node = open.back() ? open.back()->producer : nullptr;
+    open.pop_back();
+    if (!node || !live.insert(node).second) continue;
+    open.insert(open.end(), node->inputs().begin(), node->inputs().end());
+  }
+  return live;
+}
+
+// The node whose amax the row holds; null if it is a constant. An amax may be
+// chosen by a flag (DropIdleAmaxes).
+const Node* QuantizerOf(const Value* row) {
+  while (const Node* node = row->producer) {
+    if (FactsOf(*node).kind == OpKind::kQuantize) return node;
+    if (node->inputs().empty()) return nullptr;
+    bool chosen = node->Is("Where");
+    row = node->in(chosen ? (node->in(1)->producer ? 1 : 2) : 0);
+  }
+  return nullptr;
+}
+
+// Reports the amaxes of the quantizers that the outputs need.
+void KeepAmaxes(const Amaxes& all, StepGraph* step) {
+  Graph& graph = *step->graph;
+  const Node* join = all.values ? all.values->producer : nullptr;
+  while (join && join->Is("Identity")) join = join->in(0)->producer;
+  bool has_rows =
+      join && join->Is("Concat") && join->inputs().size() == all.labels.size();
+  if (!has_rows) return;
+  auto live = NodesBehindOutputs(graph);
+  std::vector<Value*> rows;
+  for (size_t i = 0; i < all.labels.size(); ++i) {
+    const Node* quantizer = QuantizerOf(join->in(i));
+    if (!quantizer || !live.contains(quantizer)) continue;
+    rows.push_back(join->in(i));
+    step->fp8.labels.push_back(all.labels[i]);
+  }
+  if (rows.empty()) return;
+  Builder b(graph, "fp8.");
+  Value* kept = b.Op("Concat", rows, {{"axis", int64_t{0}}});
+  graph.outputs.push_back(kept);
+  step->amax = kept->name;
+}
+
+}  // namespace
+
+void KeepForward(StepGraph* step) { KeepAmaxes(DropReports(step), step); }
 
 void KeepGradients(const FileStep& file, StepGraph* step) {
   Graph& graph = *step->graph;
@@ -390,8 +456,9 @@ void KeepGradients(const FileStep& file, StepGraph* step) {
     bool scales = value->role == Role::kLossScale && IsFloat(value->dtype);
     if (scales) loss_scale = value;
   }
-  KeepForward(step);
+  Amaxes amaxes = DropReports(step);
   AddGradientOutputs(pairs, loss_scale, step);
+  KeepAmaxes(amaxes, step);
 }
 
 void DropIdleState(Graph& graph) {

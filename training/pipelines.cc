@@ -158,6 +158,7 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
   if (kind == StepKind::kEval) {
     if (splits) list.push_back(unmark);
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
+    list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
     if (shards) list.push_back(shard);
   } else {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {

@@ -268,6 +268,15 @@ void StepBuilder::Outputs(Graph& graph) {
   if (loss_) AddOutput(loss_);
   bool trains =
       step_.kind == StepKind::kTrain || step_.kind == StepKind::kMicro;
+  if (!trains) {
+    // Of the same samples on all ranks that divide a layer.
+    amax_ = AmaxVector(graph, step_.fp8);
+    if (amax_) {
+      Builder b(graph, "ranks.");
+      amax_ = MaxOver(b, amax_, source_.mesh, {kTensorRanks});
+      OutputAmaxes();
+    }
+  }
   if (!trains || source_.model_outputs) return;
   std::erase_if(graph.outputs, [&](const Value* value) {
     return value != loss_ &&

@@ -46,12 +46,19 @@ StepReport ReadReport(const ReportLayout& layout, const Tensor& report) {
   if (layout.grad_norm >= 0) read.grad_norm = at(layout.grad_norm);
   if (layout.loss_scale >= 0) read.loss_scale = at(layout.loss_scale);
   if (layout.ok >= 0) read.ok = at(layout.ok) != 0;
-  for (size_t i = 0; i < layout.labels.size(); ++i) {
-    if (std::isfinite(at(layout.amaxes + static_cast<int>(i)))) continue;
-    read.not_finite = layout.labels[i];
-    break;
+  if (layout.amaxes >= 0) {
+    read.not_finite = NotFinite(report, layout.amaxes, layout.labels);
   }
   return read;
+}
+
+std::string NotFinite(const Tensor& report, int first,
+                      const std::vector<std::string>& labels) {
+  const float* amaxes = report.data<float>() + first;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (!std::isfinite(amaxes[i])) return labels[i];
+  }
+  return "";
 }
 
 StepResult Summarize(const std::vector<StepReport>& reports) {

@@ -38,6 +38,11 @@ struct StepReport {
 // `report`: the value of the graph's output, on the host.
 StepReport ReadReport(const ReportLayout& layout, const Tensor& report);
 
+// The label of the first amax in `report`, from element `first` on, that is not
+// finite; "": all are.
+std::string NotFinite(const Tensor& report, int first,
+                      const std::vector<std::string>& labels);
+
 // Combines the reports of the graphs that one step has run, with the update
 // last: the mean of the losses of batches with labels, the norm, and the reason
 // if the step was skipped. The caller fills in `step` and `remark`.

@@ -80,6 +80,7 @@ nlohmann::ordered_json ToJson(const Evaluation& e) {
   if (e.perplexity) json["perplexity"] = *e.perplexity;
   json["samples"] = e.samples;
   if (e.tokens > 0) json["tokens"] = e.tokens;
+  if (!e.cause.empty()) json["cause"] = e.cause;
   return json;
 }
 
@@ -100,6 +101,7 @@ int Eval(const Arguments& arguments) {
   Notes(data.notes());
   Evaluation evaluation = Evaluate(*session, data, layout);
   if (!evaluation.remark.empty()) Note(evaluation.remark);
+  if (!evaluation.cause.empty()) Warn(NotFiniteText(evaluation.cause));
   auto json = ToJson(evaluation);
   if (values.json) {
     Out() << JsonLine(json);

@@ -104,6 +104,8 @@ int Grad(const Arguments& arguments) {
     Note(
         "no label of this batch counts: the loss is no number, and all "
         "gradients are 0");
+  } else if (!result.cause.empty()) {
+    Warn(NotFiniteText(result.cause));
   }
   WriteArrays(values.out, NamedArrays(result));
   Out() << "loss " << Number(result.loss, 7) << ", gradients of "

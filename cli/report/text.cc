@@ -100,4 +100,8 @@ std::string DurationText(double seconds) {
   return text;
 }
 
+std::string NotFiniteText(const std::string& cause) {
+  return cause + "; a step with such a batch would be skipped";
+}
+
 }  // namespace onnx_fp8

@@ -33,6 +33,9 @@ std::string ByteText(size_t bytes);
 // "1234567" → "1,234,567".
 std::string Grouped(int64_t count);
 
+// What to say of the cause of an EvalResult or a GradientResult.
+std::string NotFiniteText(const std::string& cause);
+
 // "42 s", "3 min 20 s", "2 h 05 min".
 std::string DurationText(double seconds);
 

@@ -50,6 +50,7 @@ void TrainingLog::StepDone(const StepEvent& event) {
 void TrainingLog::ValidationDone(int64_t step, int64_t total,
                                  const Evaluation& evaluation) {
   if (!evaluation.remark.empty()) Above(Note, evaluation.remark);
+  if (!evaluation.cause.empty()) Above(Warn, NotFiniteText(evaluation.cause));
   progress_.Print(
       Concat("step ", step, "/", total, "  ", ValidationText(evaluation)));
 }

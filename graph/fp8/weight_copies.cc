@@ -67,29 +67,36 @@ class Splitter {
     renamed_.clear();
   }
 
-  // The value in the new graph, together with all values on which it depends.
-  Value* Copy(const Value* value) {
+  // The value in the new graph. REQUIRES: its producer is copied.
+  Value* Copied(const Value* value) {
     if (!value) return nullptr;
     if (Value* made = copies_->Find(value->name)) return made;
-    if (value->producer) {
-      Copy(*value->producer);
-      return copies_->Find(value->name);
-    }
     Value* made = copies_->AddInitializer(value->name, value->data);
     made->role = value->role;
     return made;
   }
 
-  // The copy of a node; the one that is there already, if another node reads
-  // it.
-  Node* Copy(const Node& node) {
-    if (Node* made = copied_[&node]) return made;
-    return copied_[&node] = MakeCopy(node);
+  // The copy of a node, together with all nodes on which it depends; the one
+  // that is there already, if another node reads it.
+  Node* Copy(const Node& wanted) {
+    std::vector<const Node*> open = {&wanted};
+    while (!open.empty()) {
+      const Node& node = *open.back();
+      const size_t before = open.size();
+      for (const Value* value : node.inputs()) {
+        const Node* producer = value ? value->producer : nullptr;
+        if (producer && !copied_.contains(producer)) open.push_back(producer);
+      }
+      if (open.size() > before) continue;
+      open.pop_back();
+      if (!copied_.contains(&node)) copied_[&node] = MakeCopy(node);
+    }
+    return copied_.at(&wanted);
   }
 
   Node* MakeCopy(const Node& node) {
     std::vector<Value*> inputs;
-    for (const Value* value : node.inputs()) inputs.push_back(Copy(value));
+    for (const Value* value : node.inputs()) inputs.push_back(Copied(value));
     std::vector<std::string> names;
     for (const Value* out : node.outputs()) {
       names.push_back(out ? out->name : "");

@@ -117,6 +117,8 @@ class ActivationFuser {
       }
       last = next;
     }
+    // Constants of more axes give their axes to the result.
+    if (last->out(0)->shape != x->shape) return;
     Builder b = BuilderFor(*last);
     Value* y = b.Op("Gelu", {x}, {{"approximate", std::string(approximate)}});
     ReplaceWith(graph_, *last, y);

@@ -8,31 +8,21 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/passes/attention_masks.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/keep_row_order.h"
 #include "graph/passes/packed_heads.h"
 #include "graph/passes/pattern.h"
-#include "graph/passes/triangle.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// A score of this or less has no effect beside others.
-constexpr double kHidden = -1e9;
-
-// The triangle in a mask of square scores (…,T,T).
-std::optional<Triangle> TriangleOf(const Value* mask, const Value& scores) {
-  int64_t n = scores.dim(-1);
-  return scores.dim(-2) == n ? TriangleIn(mask, n) : std::nullopt;
-}
-
 struct Scores {
   Node* product = nullptr;  // q · kᵀ
   double scale = 1;
   Value* relative = nullptr;  // of AttentionRelative
-  Value* bias = nullptr;
-  bool causal = false;
+  MaskOperands masks;
 };
 
 class AttentionFuser {
@@ -47,7 +37,7 @@ class AttentionFuser {
     int64_t axis = softmax.Int("axis", -1);
     if (!float_4d || (axis != -1 && axis != 3)) return;
     Value* safe = WithoutNaN(p);
-    if (!IsReadOnce(graph_, safe)) return;
+    if (!IsReadOnce(graph_, safe) || safe->shape != p->shape) return;
     Node& last = *safe->uses[0];
     if (!last.Is("MatMul") || last.in(0) != safe || last.in(1)->rank() != 4) {
       return;
@@ -55,7 +45,7 @@ class AttentionFuser {
     Builder b(graph_, last.out(0)->name + ".", &last);
     b.set_metadata(last.metadata);
     auto scores = FindScores(b, x);
-    if (!scores || (safe != p && !SeesSomething(*scores))) return;
+    if (!scores || (safe != p && scores->masks.may_be_nan)) return;
     Replace(b, *scores, last);
   }
 
@@ -75,187 +65,39 @@ class AttentionFuser {
     return p;
   }
 
-  // Whether every row sees a score: no mask hides the diagonal, and other
-  // masks add finite numbers.
-  static bool SeesSomething(const Scores& s) {
-    if (!s.bias) return true;
-    auto finite = [](const Value* x) {
-      auto number = NumberIn(x);
-      return number && std::isfinite(*number);
-    };
-    const Node* node = s.bias->producer;
-    return node && node->Is("Where") && finite(node->in(1)) &&
-           finite(node->in(2));
-  }
-
   // Walks from the operand of the softmax up to the product.
   std::optional<Scores> FindScores(Builder& b, Value* x) {
     Scores s;
-    while (true) {
+    AttentionMasks masks(fixed_);
+    while (!s.product) {
       Node* node = x->producer;
       if (!node || !IsReadOnce(graph_, x) || node->in(0) == nullptr) return {};
       if (node->Is("MatMul")) {
         s.product = node;
-        return s;
+        break;
       }
       Value* next = nullptr;
       if (auto factor = FactorOf(*node)) {
         s.scale *= factor->first;
         next = factor->second;
-      } else if (s.scale != 1) {
-        return {};  // the mask is scaled too
-      } else if (node->Is("Add")) {
-        next = ReadAdd(b, *node, s);
-      } else if (node->Is("Where")) {
-        next = ReadWhere(b, *node, s);
+      } else if (s.scale == 1) {  // else the mask is scaled too
+        next = masks.Read(b, *node);
       }
       if (!next || next->shape != x->shape) return {};
       x = next;
     }
-  }
-
-  void AddBias(Builder& b, Scores& s, Value* bias) {
-    s.bias = s.bias ? b.Add(s.bias, bias) : bias;
-  }
-
-  // The scores to which a mask is added; null if there is none.
-  Value* ReadAdd(Builder& b, const Node& node, Scores& s) {
-    for (size_t i : {0, 1}) {
-      Value *mask = node.in(i), *rest = node.in(1 - i);
-      if (mask->rank() > 4) continue;
-      mask = WithoutRelative(b, mask, *node.out(0), s);
-      if (!mask) return rest;
-      if (!fixed_.Has(mask)) continue;
-      auto triangle = TriangleOf(mask, *node.out(0));
-      if (triangle && triangle->lower == 0 && triangle->upper <= kHidden) {
-        s.causal = true;
-      } else {
-        AddBias(b, s, mask);
-      }
-      return rest;
-    }
-    return nullptr;
-  }
-
-  // Removes T5's trained bias from a mask. The bias is
-  // Transpose(Gather(table, distances)). `distances` is a constant matrix. All
-  // its elements on one diagonal are equal, so they select the same row of
-  // `table`. The mask is the bias alone, or the sum of the bias and another
-  // mask. Returns the other mask; null if the bias is the whole mask; the mask
-  // itself if it has no such bias.
-  Value* WithoutRelative(Builder& b, Value* mask, const Value& scores,
-                         Scores& s) {
-    if (s.relative || fixed_.Has(mask)) return mask;
-    const Node* node = mask->producer;
-    if (node && node->Is("Add")) {
-      for (size_t i : {0, 1}) {
-        if (!fixed_.Has(node->in(i)) || node->in(i)->rank() > 4) continue;
-        s.relative = Relative(b, node->in(1 - i), scores);
-        if (s.relative) return node->in(i);
-      }
-      return mask;
-    }
-    s.relative = Relative(b, mask, scores);
-    return s.relative ? nullptr : mask;
-  }
-
-  // (H,T+S-1) from (1,H,T,S) or (H,T,S); null for another form.
-  static Value* Relative(Builder& b, Value* x, const Value& scores) {
-    if (x->producer &&
-        (x->producer->Is("Unsqueeze") || x->producer->Is("Reshape"))) {
-      Shape four = *x->producer->in(0)->shape;
-      four.insert(four.begin(), 1);
-      if (*x->shape != four) return nullptr;
-      x = x->producer->in(0);
-    }
-    const Node* turn = x->producer;
-    if (!turn || !turn->Is("Transpose") ||
-        turn->Ints("perm") != std::vector<int64_t>{2, 0, 1} ||
-        *x->shape != Shape{scores.dim(1), scores.dim(2), scores.dim(3)}) {
-      return nullptr;
-    }
-    const Node* gather = turn->in(0)->producer;
-    if (!gather || !gather->Is("Gather") || gather->Int("axis", 0) != 0 ||
-        gather->in(0)->rank() != 2 || !gather->in(1)->is_constant() ||
-        gather->in(1)->rank() != 2) {
-      return nullptr;
-    }
-    auto distances = Diagonals(gather->in(1)->data);
-    if (distances.empty()) return nullptr;
-    Value* rows = b.Op("Gather", {gather->in(0), b.Ints(distances)},
-                       {{"axis", int64_t{0}}});
-    return b.Transpose(rows, {1, 0});
-  }
-
-  // Returns one number for each diagonal of ids (T,S). The first diagonal has
-  // one element: row T - 1, column 0. Returns an empty vector if two elements
-  // of a diagonal differ.
-  static std::vector<int64_t> Diagonals(const Tensor& ids) {
-    const std::vector<int64_t> all = ToInts(ids);
-    int64_t t = ids.dim(0), s = ids.dim(1);
-    if (t == 0 || s == 0) return {};
-    std::vector<int64_t> numbers(static_cast<size_t>(t + s - 1));
-    for (int64_t i = t - 1; i >= 0; --i) {
-      for (int64_t j = 0; j < s; ++j) {
-        int64_t id = all[static_cast<size_t>(i * s + j)];
-        int64_t& number = numbers[static_cast<size_t>(j - i + t - 1)];
-        if (i == t - 1 || j == s - 1) number = id;
-        if (number != id) return {};
-      }
-    }
-    return numbers;
-  }
-
-  // The same for Where(mask, hidden, scores) and Where(mask, scores, hidden).
-  Value* ReadWhere(Builder& b, const Node& node, Scores& s) {
-    Value* mask = node.in(0);
-    if (!fixed_.Has(mask) || mask->rank() > 4) return nullptr;
-    for (size_t i : {1, 2}) {
-      auto fill = NumberIn(node.in(i));
-      if (!fill || *fill > kHidden) continue;
-      bool where_true = i == 1;  // the mask marks the hidden scores
-      mask = WithoutTriangle(mask, where_true, *node.out(0), s);
-      if (mask) {
-        Value *none = b.Scalar(0, node.in(i)), *lowest = node.in(i);
-        AddBias(b, s,
-                b.Op("Where", {mask, where_true ? lowest : none,
-                               where_true ? none : lowest}));
-      }
-      return node.in(3 - i);
-    }
-    return nullptr;
-  }
-
-  // Removes a causal triangle from a mask. The mask is the triangle alone, or
-  // Or(triangle, rest) if true marks hidden scores, or And(triangle, rest) if
-  // true marks visible scores. Returns `rest`, null for a triangle alone, and
-  // the mask itself if it has no causal triangle.
-  static Value* WithoutTriangle(Value* mask, bool marks_hidden,
-                                const Value& scores, Scores& s) {
-    auto is_causal = [&](const Value* m) {
-      auto triangle = TriangleOf(m, scores);
-      return triangle && (triangle->lower != 0) != marks_hidden &&
-             (triangle->upper != 0) == marks_hidden;
-    };
-    const Node* node = mask->producer;
-    if (is_causal(mask)) {
-      s.causal = true;
-      return nullptr;
-    }
-    if (!node || !node->Is(marks_hidden ? "Or" : "And")) return mask;
-    for (size_t i : {0, 1}) {
-      if (!is_causal(node->in(i))) continue;
-      s.causal = true;
-      return WithoutTriangle(node->in(1 - i), marks_hidden, scores, s);
-    }
-    return mask;
+    auto operands = masks.Combine(b);
+    if (!operands) return {};
+    s.relative = masks.relative();
+    s.masks = *operands;
+    return s;
   }
 
   // Skips factors, which are multiplied into the scale.
   static Value* Unscaled(Value* x, Scores& s) {
     while (x->producer) {
       auto factor = FactorOf(*x->producer);
-      if (!factor || factor->second->shape != x->shape) break;
+      if (!factor) break;
       s.scale *= factor->first;
       x = factor->second;
     }
@@ -303,10 +145,11 @@ class AttentionFuser {
 
   // Where a Transpose has put the time first before the layer of q, k and v,
   // the layer needs none.
-  static void KeepRows(Builder& b, PackedHeads& packed) {
+  void KeepRows(Builder& b, PackedHeads& packed) {
     if (packed.perm[0] == 0) return;
     int64_t time = packed.shape[0], batch = packed.shape[1];
-    if (Value* rows = RowsBeforeTranspose(b, packed.root, batch, time)) {
+    if (Value* rows =
+            RowsBeforeTranspose(b, views_, packed.root, batch, time)) {
       packed = {rows, {batch, time, packed.shape[2]}, {0, 1, 2}};
     }
   }
@@ -319,18 +162,20 @@ class AttentionFuser {
     int64_t heads = q->dim(1), batch = q->dim(0);
     bool plain = kt->dim(0) == batch && kt->dim(1) == heads &&
                  v->dim(0) == batch && v->dim(1) == heads &&
-                 v->dim(2) == kt->dim(3) && heads > 0 && q->dim(3) > 0;
-    if (!plain || (s.causal && q->dim(2) != v->dim(2))) return;
+                 v->dim(2) == kt->dim(3) && heads > 0 && q->dim(3) > 0 &&
+                 std::isfinite(static_cast<float>(s.scale));
+    if (!plain || (s.masks.causal && q->dim(2) != v->dim(2))) return;
     Value* k = Unscaled(Permuted(b, kt, {0, 1, 3, 2}), s);
     Value *few_k = Unrepeated(k), *few_v = Unrepeated(v);
     if (few_k->dim(1) == few_v->dim(1)) k = few_k, v = few_v;
+    if (s.masks.sees) q = b.Op("Where", {s.masks.sees, q, b.Scalar(0, q)});
     Attributes attributes = {{"heads", heads},
                              {"kv_heads", k->dim(1)},
                              {"scale", static_cast<float>(s.scale)},
-                             {"causal", int64_t{s.causal}},
+                             {"causal", int64_t{s.masks.causal}},
                              {"round_to", static_cast<int64_t>(q->dtype)}};
     std::optional<PackedHeads> packed;
-    if (may_pack_ && !s.relative) packed = FindPackedHeads(q, k, v);
+    if (may_pack_ && !s.relative) packed = FindPackedHeads(views_, q, k, v);
     std::vector<Value*> in;
     std::string op = "Attention";
     if (packed) {
@@ -343,10 +188,10 @@ class AttentionFuser {
     }
     if (s.relative) {
       in.push_back(s.relative);
-      in.push_back(s.bias ? s.bias : b.Scalar(0, q));
+      in.push_back(s.masks.bias ? s.masks.bias : b.Scalar(0, q));
       op += "Relative";
-    } else if (s.bias) {
-      in.push_back(s.bias);
+    } else if (s.masks.bias) {
+      in.push_back(s.masks.bias);
       op += "Bias";
     }
     Value* y = b.Ops(op, in, 2, attributes, kDomain)[0];
@@ -355,6 +200,7 @@ class AttentionFuser {
     bool time_first = packed && packed->perm[0] == 1;
     Value* turned =
         b.Transpose(split, time_first ? Perm{1, 2, 0, 3} : Perm{0, 2, 1, 3});
+    views_.Forget(last.out(0));
     ReplaceWith(graph_, last, turned);
   }
 
@@ -363,6 +209,7 @@ class AttentionFuser {
   Graph& graph_;
   bool may_pack_;
   FixedValues fixed_;
+  StridedViews views_;
 };
 
 }  // namespace
@@ -372,9 +219,10 @@ void FuseAttention(Graph& graph, bool may_pack) {
   for (Node& node : graph.nodes()) {
     if (node.Is("Softmax")) found.push_back(&node);
   }
+  if (found.empty()) return;
   AttentionFuser fuser(graph, may_pack);
   for (Node* node : found) fuser.Visit(*node);
-  if (!found.empty()) RemoveDeadCode(graph);
+  RemoveDeadCode(graph);
 }
 
 }  // namespace onnx_fp8

@@ -54,8 +54,10 @@ void Visit(Graph& graph, Node& mean) {
   Node* last = h ? OnlyReader(graph, h->out(0), "Mul") : nullptr;
   if (!last) return;
   Value* weight = OtherOperand(*last, h->out(0));
+  // Constants of more axes give their axes to the result.
   bool fits = weight->dtype == x->dtype && weight->concrete() &&
-              *weight->shape == Shape{x->dim(-1)};
+              *weight->shape == Shape{x->dim(-1)} &&
+              last->out(0)->shape == x->shape;
   if (!fits) return;
   Builder b(graph, last->out(0)->name + ".", last);
   b.set_metadata(last->metadata);

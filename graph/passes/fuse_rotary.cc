@@ -78,7 +78,7 @@ Value* PerPosition(Builder& b, Value* t, const Value* x, const Axes& axes) {
 
 // `sum` = x cos + Turned(x) sin, with the operands in any order: `straight` is
 // x cos, `across` is Turned(x) sin.
-void Visit(Graph& graph, FixedValues& fixed, Node& sum) {
+void Visit(Graph& graph, const FixedValues& fixed, Node& sum) {
   for (size_t i : {0, 1}) {
     const Node *across = sum.in(i)->producer,
                *straight = sum.in(1 - i)->producer;
@@ -89,6 +89,7 @@ void Visit(Graph& graph, FixedValues& fixed, Node& sum) {
     for (size_t j : {0, 1}) {
       Value* x = Turned(across->in(j));
       if (!x || x->rank() != 4 || sum.out(0)->shape != x->shape ||
+          NumElements(*x->shape) == 0 ||
           (straight->in(0) != x && straight->in(1) != x)) {
         continue;
       }
@@ -125,9 +126,10 @@ void FuseRotary(Graph& graph) {
   for (Node& node : graph.nodes()) {
     if (node.Is("Add") && node.out(0)->rank() == 4) found.push_back(&node);
   }
-  FixedValues fixed(graph);
+  if (found.empty()) return;
+  const FixedValues fixed(graph);
   for (Node* node : found) Visit(graph, fixed, *node);
-  if (!found.empty()) RemoveDeadCode(graph);
+  RemoveDeadCode(graph);
 }
 
 }  // namespace onnx_fp8

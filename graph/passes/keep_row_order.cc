@@ -5,7 +5,6 @@
 
 #include "graph/passes/dead_code.h"
 #include "graph/passes/pattern.h"
-#include "graph/passes/strided_view.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -40,29 +39,30 @@ Node* LayerOf(const Value* rows) {
 }
 
 // True if the Transpose is gone.
-bool Visit(Graph& graph, Node& turn) {
+bool Visit(Graph& graph, StridedViews& views, Node& turn) {
   Value* y = turn.out(0);
-  StridedView view = ViewOf(y);
+  StridedView view = views.Of(y);
   if (view.root->rank() != 2 || !IsTurned(view, view.root->dim(1))) {
     return false;
   }
   Builder b(graph, y->name + ".", &turn);
-  Value* rows = RowsBeforeTranspose(b, view.root, y->dim(0), y->dim(1));
+  Value* rows = RowsBeforeTranspose(b, views, view.root, y->dim(0), y->dim(1));
   if (!rows) return false;
+  views.Forget(y);
   ReplaceWith(graph, turn, b.Reshape(rows, *y->shape));
   return true;
 }
 
 }  // namespace
 
-Value* RowsBeforeTranspose(Builder& b, const Value* rows, int64_t batch,
-                           int64_t time) {
+Value* RowsBeforeTranspose(Builder& b, StridedViews& views, const Value* rows,
+                           int64_t batch, int64_t time) {
   Node* layer = LayerOf(rows);
   if (!layer || !IsReadOnce(b.graph(), rows)) return nullptr;
   Value* x = layer->in(0);
   const Node* join = x->producer;
   if (!join || !join->Is("Reshape")) return nullptr;
-  StridedView view = ViewOf(join->in(0));
+  StridedView view = views.Of(join->in(0));
   if (!IsTurned(view, x->dim(1)) || view.axes[0].size != time ||
       view.axes[1].size != batch) {
     return nullptr;
@@ -81,7 +81,8 @@ void KeepRowOrder(Graph& graph) {
     if (node.Is("Transpose")) turns.push_back(&node);
   }
   bool changed = false;
-  for (Node* turn : turns) changed |= Visit(graph, *turn);
+  StridedViews views;
+  for (Node* turn : turns) changed |= Visit(graph, views, *turn);
   if (changed) RemoveDeadCode(graph);
 }
 

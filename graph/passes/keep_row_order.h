@@ -5,6 +5,7 @@
 
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "graph/passes/strided_view.h"
 
 namespace onnx_fp8 {
 
@@ -27,7 +28,7 @@ void KeepRowOrder(Graph& graph);
 // has turned from (B,T) to (T,B), adds the same layer for the rows before the
 // Transpose, and returns its result (B·T,N). Returns null for other values, and
 // if `rows` has several readers.
-Value* RowsBeforeTranspose(Builder& b, const Value* rows, int64_t batch,
-                           int64_t time);
+Value* RowsBeforeTranspose(Builder& b, StridedViews& views, const Value* rows,
+                           int64_t batch, int64_t time);
 
 }  // namespace onnx_fp8

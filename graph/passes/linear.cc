@@ -2,6 +2,10 @@
 #include "graph/passes/linear.h"
 
 #include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "graph/builder.h"
 #include "graph/passes/pattern.h"
@@ -12,7 +16,17 @@ namespace {
 
 class Normalizer {
  public:
-  explicit Normalizer(Graph& graph) : graph_(graph) {}
+  // Looks at all views once: a long chain of them may have many readers.
+  explicit Normalizer(Graph& graph) : graph_(graph) {
+    for (const Value* value : graph.Initializers()) {
+      if (value->role == Role::kParameter || value->role == Role::kFrozen) {
+        weights_.insert(value);
+      }
+    }
+    for (const Node& node : graph.nodes()) {
+      if (IsViewOp(node)) AddView(node);
+    }
+  }
 
   void Visit(Node& node) {
     if (node.Is("Gemm")) {
@@ -28,14 +42,35 @@ class Normalizer {
   }
 
  private:
-  static bool IsWeight(Value* value) {
-    return value->rank() == 2 && WeightBehind(value) != nullptr;
+  // A parameter, or a value that views make of one.
+  bool IsWeight(const Value* value) const {
+    return value->rank() == 2 && weights_.contains(value);
+  }
+
+  // The matrix that Transposes have made the value of.
+  Matrix Peeled(Value* value) const {
+    auto known = peeled_.find(value);
+    return known == peeled_.end() ? Matrix{value} : known->second;
+  }
+
+  void AddView(const Node& node) {
+    for (size_t i = 0; i < (node.op == "Concat" ? node.inputs().size() : 1);
+         ++i) {
+      if (!node.in(i) || !weights_.contains(node.in(i))) continue;
+      for (const Value* out : node.outputs()) weights_.insert(out);
+    }
+    const Value* y = node.out(0);
+    if (!node.Is("Transpose") || y->rank() != 2) return;
+    Matrix matrix = Peeled(node.in(0));
+    matrix.transposed ^=
+        node.Ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
+    peeled_.emplace(y, matrix);
   }
 
   void FoldGemm(Node& node) {
     for (size_t i : {0, 1}) {
       const char* flag = i == 0 ? "transA" : "transB";
-      Matrix operand = PeelTranspose(node.in(i));
+      Matrix operand = Peeled(node.in(i));
       if (operand.value == node.in(i)) continue;
       int64_t old = node.Int(flag, 0);
       node.attributes[flag] = int64_t{operand.transposed ? !old : old};
@@ -73,7 +108,7 @@ class Normalizer {
   void WeightRight(Node& node) {
     Builder b(graph_, node.out(0)->name + ".", &node);
     b.set_metadata(node.metadata);
-    auto [weight, transposed] = PeelTranspose(node.in(1));
+    auto [weight, transposed] = Peeled(node.in(1));
     Value* x = Flatten(b, node.in(0));
     auto [add, bias] = Bias(node);
     std::vector<Value*> in = {x, weight};
@@ -90,7 +125,7 @@ class Normalizer {
   void WeightLeft(Node& node) {
     Builder b(graph_, node.out(0)->name + ".", &node);
     b.set_metadata(node.metadata);
-    auto [weight, transposed] = PeelTranspose(node.in(0));
+    auto [weight, transposed] = Peeled(node.in(0));
     Value* x = node.in(1);
     if (x->rank() == 2) {
       Value* y = b.Op("Gemm", {weight, x}, {{"transA", int64_t{transposed}}});
@@ -108,6 +143,8 @@ class Normalizer {
 
   Graph& graph_;
   std::map<Value*, Value*> flat_;
+  std::unordered_set<const Value*> weights_;
+  std::unordered_map<const Value*, Matrix> peeled_;
 };
 
 }  // namespace

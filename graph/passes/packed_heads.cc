@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/packed_heads.h"
 
-#include "graph/passes/strided_view.h"
-
 namespace onnx_fp8 {
 namespace {
 
@@ -18,8 +16,9 @@ bool LiesAt(const StridedView& x, int64_t first, int64_t batch, int64_t row) {
 
 }  // namespace
 
-std::optional<PackedHeads> FindPackedHeads(Value* q, Value* k, Value* v) {
-  StridedView a = ViewOf(q), b = ViewOf(k), c = ViewOf(v);
+std::optional<PackedHeads> FindPackedHeads(StridedViews& views, Value* q,
+                                           Value* k, Value* v) {
+  StridedView a = views.Of(q), b = views.Of(k), c = views.Of(v);
   if (a.root != b.root || a.root != c.root) return std::nullopt;
   int64_t batch = q->dim(0), heads = q->dim(1), time = q->dim(2),
           depth = q->dim(3), groups = k->dim(1);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/passes/strided_view.h"
 
 namespace onnx_fp8 {
 
@@ -20,6 +21,7 @@ struct PackedHeads {
 // q (B,H,T,D), k (B,G,T,D) and v (B,G,T,D) as the parts of one value that holds
 // nothing else, as a linear layer for all three leaves them; nullopt: they are
 // no such parts. REQUIRES: concrete shapes of four axes.
-std::optional<PackedHeads> FindPackedHeads(Value* q, Value* k, Value* v);
+std::optional<PackedHeads> FindPackedHeads(StridedViews& views, Value* q,
+                                           Value* k, Value* v);
 
 }  // namespace onnx_fp8

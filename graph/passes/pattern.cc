@@ -34,41 +34,57 @@ Value* OtherOperand(const Node& node, const Value* one) {
 }
 
 std::optional<std::pair<double, Value*>> FactorOf(const Node& node) {
-  if (node.Is("Mul")) {
-    for (size_t i : {0, 1}) {
-      if (auto c = NumberIn(node.in(i))) return {{*c, node.in(1 - i)}};
+  bool divides = node.Is("Div");
+  if (!divides && !node.Is("Mul")) return {};
+  for (size_t i : {1, 0}) {
+    if (divides && i == 0) break;
+    auto c = NumberIn(node.in(i));
+    Value* other = node.in(1 - i);
+    // A constant of more axes would give its axes to the result.
+    if (c && other->shape == node.out(0)->shape) {
+      return {{divides ? 1 / *c : *c, other}};
     }
-  }
-  if (node.Is("Div")) {
-    if (auto c = NumberIn(node.in(1))) return {{1 / *c, node.in(0)}};
   }
   return {};
 }
 
-Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm) {
-  const Node* outer = x->producer;
-  if (outer && outer->Is("Reshape") && x->rank() == 4) {
-    const Node* turn = outer->in(0)->producer;
-    const Node* inner = turn && turn->Is("Transpose") && turn->in(0)->producer
-                            ? turn->in(0)->producer
-                            : nullptr;
-    if (inner && inner->Is("Reshape") && inner->in(0)->rank() == 4 &&
-        turn->Ints("perm") == std::vector<int64_t>{0, 2, 1}) {
-      Value* from = inner->in(0);
-      if (*x->shape ==
-              Shape{from->dim(0), from->dim(1), from->dim(3), from->dim(2)} &&
-          inner->out(0)->dim(1) == from->dim(2)) {
-        for (int64_t& axis : perm) axis = axis < 2 ? axis : 5 - axis;
-        return Permuted(b, from, perm);
-      }
-    }
+namespace {
+
+// The value of four axes whose last two a Transpose between two Reshapes has
+// swapped to make x, as exporters write it for a stack of matrices; else null.
+Value* BeforeSwap(const Value* x) {
+  const Node* split = x->producer;
+  if (!split || !split->Is("Reshape") || x->rank() != 4) return nullptr;
+  const Node* turn = split->in(0)->producer;
+  if (!turn || !turn->Is("Transpose") ||
+      turn->Ints("perm") != std::vector<int64_t>{0, 2, 1}) {
+    return nullptr;
   }
-  if (outer && outer->Is("Transpose")) {
-    std::vector<int64_t> before = outer->Ints("perm");
-    if (before.size() == perm.size()) {
-      for (int64_t& axis : perm) axis = before[static_cast<size_t>(axis)];
-      return Permuted(b, outer->in(0), perm);
+  const Node* join = turn->in(0)->producer;
+  if (!join || !join->Is("Reshape") || join->in(0)->rank() != 4) return nullptr;
+  Value* from = join->in(0);
+  int64_t a = from->dim(0), b = from->dim(1), m = from->dim(2),
+          n = from->dim(3);
+  bool swaps = *join->out(0)->shape == Shape{a * b, m, n} &&
+               *x->shape == Shape{a, b, n, m};
+  return swaps ? from : nullptr;
+}
+
+}  // namespace
+
+Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm) {
+  for (;;) {
+    const Node* outer = x->producer;
+    if (Value* from = BeforeSwap(x)) {
+      for (int64_t& axis : perm) axis = axis < 2 ? axis : 5 - axis;
+      x = from;
+      continue;
     }
+    if (!outer || !outer->Is("Transpose")) break;
+    std::vector<int64_t> before = outer->Ints("perm");
+    if (before.size() != perm.size()) break;
+    for (int64_t& axis : perm) axis = before[static_cast<size_t>(axis)];
+    x = outer->in(0);
   }
   return b.Transpose(x, perm);
 }
@@ -78,21 +94,25 @@ Value* HeadsLast(Builder& b, Value* x) {
   return b.Reshape(y, {y->dim(0), y->dim(1), y->dim(2) * y->dim(3)});
 }
 
-bool FixedValues::Has(const Value* value) {
-  auto [it, is_new] = known_.emplace(value, false);
-  if (!is_new) return it->second;
-  bool fixed;
-  if (value->is_initializer()) {
-    fixed = value->role == Role::kNone || value->role == Role::kFrozen;
-  } else if (!value->producer) {
-    fixed = value->is_input && !IsFloat(value->dtype);
-  } else {
-    const auto& in = value->producer->inputs();
-    fixed =
-        graph_.CapturedBy(*value->producer).empty() &&
-        std::ranges::all_of(in, [&](const Value* v) { return !v || Has(v); });
+FixedValues::FixedValues(const Graph& graph) {
+  for (const Value* value : graph.Values()) {
+    if (value->producer) continue;
+    bool fixed =
+        value->is_initializer()
+            ? value->role == Role::kNone || value->role == Role::kFrozen
+            : value->is_input && !IsFloat(value->dtype);
+    if (fixed) names_.insert(value->name);
   }
-  return known_[value] = fixed;
+  for (const Node& node : graph.nodes()) {
+    bool fixed =
+        std::ranges::all_of(node.inputs(),
+                            [&](const Value* v) { return !v || Has(v); }) &&
+        graph.CapturedBy(node).empty();
+    if (!fixed) continue;
+    for (const Value* value : node.outputs()) {
+      if (value) names_.insert(value->name);
+    }
+  }
 }
 
 void ReplaceWith(Graph& graph, Node& node, Value* value) {

@@ -3,8 +3,9 @@
 // Small questions that passes ask when they search for a pattern.
 #pragma once
 
-#include <map>
 #include <optional>
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,11 +29,12 @@ Node* OnlyReader(const Graph& graph, const Value* value, const char* op);
 // The other operand of a two-operand node. REQUIRES: it reads `one`.
 Value* OtherOperand(const Node& node, const Value* one);
 
-// The factor of a Mul or Div by a number, and the other operand.
+// The factor of a Mul or Div by a number, and the other operand, which has the
+// result's shape.
 std::optional<std::pair<double, Value*>> FactorOf(const Node& node);
 
-// x with its axes permuted. If x comes from a Transpose, the two become one,
-// also if the Transpose lies between two Reshapes that join and split the first
+// x with its axes permuted. If x comes from Transposes, all of them become one,
+// also if a Transpose lies between two Reshapes that join and split the first
 // two of four axes.
 Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm);
 
@@ -40,15 +42,16 @@ Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm);
 Value* HeadsLast(Builder& b, Value* x);
 
 // Values whose gradient is never needed: they depend on nothing trained and on
-// no float input. The answers stay valid while a graph changes.
+// no float input. The answers are those for the graph at first; a value that
+// takes another one's name takes its answer, and other new values are not
+// fixed. REQUIRES: every node comes after its operands.
 class FixedValues {
  public:
-  explicit FixedValues(const Graph& graph) : graph_(graph) {}
-  bool Has(const Value* value);
+  explicit FixedValues(const Graph& graph);
+  bool Has(const Value* value) const { return names_.contains(value->name); }
 
  private:
-  const Graph& graph_;
-  std::map<const Value*, bool> known_;
+  std::unordered_set<std::string> names_;
 };
 
 // Makes `value` the node's first output, with its name; removes the node.

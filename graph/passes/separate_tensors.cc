@@ -142,19 +142,26 @@ class Separator {
   // Whether all readers of the tensor are nodes of the same module as `node`,
   // in the same slot.
   static bool Alone(const Value* held, const Node& node, size_t slot) {
-    return std::ranges::all_of(held->uses, [&](const Node* reader) {
-      if (reader->Is("Identity")) {
-        return reader->out(0) && Alone(reader->out(0), node, slot);
+    std::vector<const Value*> open = {held};
+    while (!open.empty()) {
+      const Value* value = open.back();
+      open.pop_back();
+      for (const Node* reader : value->uses) {
+        if (reader->Is("Identity")) {
+          if (!reader->out(0)) return false;
+          open.push_back(reader->out(0));
+          continue;
+        }
+        if (!reader->Is("BatchNormalization")) return false;
+        for (size_t i = 1; i <= kVariance; ++i) {
+          bool same = reader->in(i) == node.in(i);
+          if (!same) return false;
+          bool reads = reader->in(i) && Held(reader->in(i)) == value;
+          if (reads && i != slot) return false;
+        }
       }
-      if (!reader->Is("BatchNormalization")) return false;
-      for (size_t i = 1; i <= kVariance; ++i) {
-        bool same = reader->in(i) == node.in(i);
-        if (!same) return false;
-        bool reads = reader->in(i) && Held(reader->in(i)) == held;
-        if (reads && i != slot) return false;
-      }
-      return true;
-    });
+    }
+    return true;
   }
 
   Graph& graph_;

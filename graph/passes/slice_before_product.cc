@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/slice_before_product.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "graph/builder.h"
@@ -20,8 +21,8 @@ Node* LayerBefore(const Graph& graph, const Node& slice) {
       NumElements(*cut->shape) == 0 || !IsReadOnce(graph, rows)) {
     return nullptr;
   }
-  // Slices of other axes keep the order of a row's elements. A Slice with a
-  // negative step may turn the last axis around and keep its size.
+  // A row's elements keep their order. A negative step may turn the last axis
+  // around and keep its size.
   for (size_t i = 1; i < slice.inputs().size(); ++i) {
     if (slice.in(i) && !slice.in(i)->is_constant()) return nullptr;
   }
@@ -45,12 +46,39 @@ Node* LayerBefore(const Graph& graph, const Node& slice) {
   return one_bias && same_rows ? layer : nullptr;
 }
 
+// The Slice's operands for rows of another width: without the last axis, of
+// which it takes everything.
+std::vector<Value*> OperandsForRows(Builder& b, const Node& slice) {
+  std::vector<Value*> in = slice.inputs();
+  const int64_t rank = slice.in(0)->rank();
+  std::vector<int64_t> starts = ToInts(in[1]->data), axes;
+  if (slice.in(3)) {
+    axes = ToInts(in[3]->data);
+  } else {
+    for (size_t i = 0; i < starts.size(); ++i) {
+      axes.push_back(static_cast<int64_t>(i));
+    }
+  }
+  auto is_last = [&](int64_t axis) { return axis == -1 || axis == rank - 1; };
+  if (std::ranges::none_of(axes, is_last)) return in;
+  in.resize(std::max<size_t>(in.size(), 4));
+  for (size_t i = 1; i < in.size(); ++i) {
+    if (i > 3 && !in[i]) continue;
+    std::vector<int64_t> all = i == 3 ? axes : ToInts(in[i]->data), kept;
+    for (size_t j = 0; j < axes.size(); ++j) {
+      if (!is_last(axes[j])) kept.push_back(all[j]);
+    }
+    in[i] = b.Ints(kept);
+  }
+  return in;
+}
+
 void MoveBefore(Graph& graph, Node& slice, Node& layer) {
   Builder b(graph, slice.out(0)->name + ".", &slice);
   Value* x = layer.in(0);
   Shape shape = *slice.in(0)->shape;
   shape.back() = x->dim(1);
-  std::vector<Value*> in = slice.inputs();
+  std::vector<Value*> in = OperandsForRows(b, slice);
   // All readers of a Reshape of x read x itself where the shapes agree.
   Node* joined = x->producer;
   bool same = joined && joined->Is("Reshape") && HasShape(joined->in(0)) &&

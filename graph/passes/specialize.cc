@@ -2,10 +2,12 @@
 #include "graph/passes/specialize.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <set>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "graph/infer_shapes.h"
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
@@ -26,6 +28,21 @@ bool IsRandom(const Node& node) {
       "RandomUniform", "RandomNormalLike", "RandomUniformLike",
   };
   return kRandom.contains(node.op);
+}
+
+// The seed of a node's copy in a later iteration. Seeds of Dropout are
+// integers. Those of other ops are floats, which runtimes read as whole
+// numbers: no two of the first 2^24 copies have the same.
+Attribute SeedOfVisit(const Node& node, int64_t visit) {
+  auto count = static_cast<uint64_t>(visit);
+  if (node.Is("Dropout")) {
+    auto seed = static_cast<uint64_t>(node.Int("seed", 0));
+    return static_cast<int64_t>(RandomBits(seed, count) >> 1);
+  }
+  constexpr uint64_t kWholes = uint64_t{1} << 24, kOddStride = 10368889;
+  uint64_t first =
+      RandomBits(std::bit_cast<uint32_t>(node.Float("seed", 0)), 0);
+  return static_cast<float>((first + count * kOddStride) % kWholes);
 }
 
 int64_t CountNodes(const Graph& graph) {
@@ -169,6 +186,7 @@ void Specializer::Visit(Scope& scope, const Node& node) {
     return;
   }
   Node* copy = Copy(node, in);
+  if (IsRandom(*copy)) MakeDrawItsOwn(node, copy);
   spending_.Take(&Budgets::work, CopyWork(*copy) + InferenceWork(*copy), *copy);
   InferNode(*copy, out_.opset);
   for (size_t i = 0; i < node.outputs().size(); ++i) {
@@ -193,6 +211,23 @@ Node* Specializer::Copy(const Node& node, const std::vector<Value*>& in) {
     out_.RemoveInput(copy, 1);
   }
   return copy;
+}
+
+// Random numbers depend on a node's name or seed (providers/seed.h). Nodes of
+// one name, and the copies of a node in a loop, get names and seeds of their
+// own. The first one keeps the file's.
+void Specializer::MakeDrawItsOwn(const Node& node, Node* copy) {
+  int64_t visit = random_visits_[&node]++;
+  if (visit > 0 && copy->Has("seed")) {
+    copy->attributes["seed"] = SeedOfVisit(*copy, visit);
+  }
+  if (node.name.empty()) return;  // then the result's name stands for it
+  auto known = [](const Node& n) { return n.op + " " + n.name; };
+  int64_t& number = random_names_[known(node)];
+  while (number++ > 0) {
+    copy->name = Concat(node.name, "#", number - 1);
+    if (random_names_.emplace(known(*copy), 1).second) return;
+  }
 }
 
 Value* Specializer::FoldShape(const Node& node, const Value& x) {

@@ -68,6 +68,7 @@ class Specializer {
   bool Alias(Scope& scope, const Node& node, const std::vector<Value*>& in);
   Value* FoldShape(const Node& node, const Value& x);
   Node* Copy(const Node& node, const std::vector<Value*>& in);
+  void MakeDrawItsOwn(const Node& node, Node* copy);
   bool Fold(Scope& scope, const Node& node, Node* copy);
   void RequireShapes(const Node& node) const;
   // The sources on which an unknown value depends.
@@ -109,6 +110,10 @@ class Specializer {
   const InputValues& values_;
   Spending& spending_;
   int64_t folded_ = 0;
+  // How often each random node of the old graph was copied, and how many nodes
+  // of the new graph have, or would have, a name ("op name").
+  std::unordered_map<const Node*, int64_t> random_visits_;
+  std::unordered_map<std::string, int64_t> random_names_;
 };
 
 }  // namespace onnx_fp8

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// On the way to x an axis may be none of one stride: heads of several batches,
-// for example, which a Reshape has put into one axis. So an axis is a list of
-// parts, the outermost first, and a Reshape divides the list of all parts anew.
+// A Reshape divides the list of the parts of all axes anew.
 #include "graph/passes/strided_view.h"
 
 #include <algorithm>
@@ -14,21 +12,20 @@ namespace {
 
 using Parts = std::vector<StridedAxis>;  // without those of size 1
 
+// The axes of a value as a view of itself.
+std::vector<Parts> WholeAxes(const Shape& shape) {
+  std::vector<Parts> axes(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] != 1) axes[i].push_back({shape[i], stride});
+    stride *= shape[i];
+  }
+  return axes;
+}
+
 struct PartedView {
   int64_t first = 0;
   std::vector<Parts> axes;
-
-  static PartedView Whole(const Shape& shape) {
-    PartedView view;
-    int64_t stride = 1;
-    for (size_t i = shape.size(); i-- > 0;) {
-      view.axes.push_back({});
-      if (shape[i] != 1) view.axes.back().push_back({shape[i], stride});
-      stride *= shape[i];
-    }
-    std::ranges::reverse(view.axes);
-    return view;
-  }
 
   int64_t rank() const { return static_cast<int64_t>(axes.size()); }
 
@@ -160,6 +157,10 @@ bool MovesOrSelects(const Node& node) {
          node.Is("Slice") || node.Is("Split") || node.Is("Gather");
 }
 
+bool CanFollow(const Value& x) {
+  return x.producer && MovesOrSelects(*x.producer) && NumElements(*x.shape) > 0;
+}
+
 // `view` is that of the node's first operand. Changes it to that of the result
 // y. Returns false if y has no such view.
 bool Apply(const Node& node, const Value* y, PartedView* view) {
@@ -173,28 +174,42 @@ bool Apply(const Node& node, const Value* y, PartedView* view) {
 
 }  // namespace
 
-StridedView ViewOf(Value* x) {
+const StridedViews::Parted& StridedViews::PartedOf(Value* x) {
   std::vector<Value*> path = {x};
-  while (path.back()->producer && MovesOrSelects(*path.back()->producer) &&
-         NumElements(*path.back()->shape) > 0) {
+  while (!known_.contains(path.back()) && CanFollow(*path.back())) {
     path.push_back(path.back()->producer->in(0));
   }
-  // The root and the view of path[i], from the operands to x.
-  Value* root = path.back();
-  PartedView parted = PartedView::Whole(*root->shape);
+  // From the operands to x.
   for (size_t i = path.size(); i-- > 0;) {
     Value* y = path[i];
-    bool applied = y == root || Apply(*y->producer, y, &parted);
-    // Each axis of x itself must have one stride.
-    bool ends = i == 0 && std::ranges::any_of(parted.axes, [](const Parts& p) {
-                  return p.size() > 1;
-                });
-    if (applied && !ends) continue;
-    root = y;
-    parted = PartedView::Whole(*y->shape);
+    if (known_.contains(y)) continue;
+    Parted whole = {y, 0, WholeAxes(*y->shape)};
+    if (!CanFollow(*y)) {
+      known_.emplace(y, std::move(whole));
+      continue;
+    }
+    const Parted& from = known_.at(y->producer->in(0));
+    PartedView view = {from.first, from.axes};
+    Parted found = {from.root, 0, {}};
+    if (Apply(*y->producer, y, &view)) {
+      found.first = view.first;
+      found.axes = std::move(view.axes);
+    } else {
+      found = std::move(whole);
+    }
+    known_.emplace(y, std::move(found));
   }
-  StridedView view = {root, parted.first, {}};
-  for (const Parts& parts : parted.axes) {
+  return known_.at(x);
+}
+
+StridedView StridedViews::Of(Value* x) {
+  const Parted& parted = PartedOf(x);
+  // Each axis of x itself must have one stride.
+  bool strided = std::ranges::all_of(
+      parted.axes, [](const Parts& parts) { return parts.size() <= 1; });
+  StridedView view = {
+      strided ? parted.root : x, strided ? parted.first : 0, {}};
+  for (const Parts& parts : strided ? parted.axes : WholeAxes(*x->shape)) {
     view.axes.push_back(parts.empty() ? StridedAxis{1, 0} : parts[0]);
   }
   return view;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <unordered_map>
 #include <vector>
 
 #include "onnx_fp8/tensor.h"
@@ -111,8 +112,18 @@ class Reader {
  public:
   explicit Reader(int64_t n) : n_(n) {}
 
-  Found Read(const Value* value, int depth) const {
+  Found Read(const Value* value, int depth) {
     if (!value || !value->concrete() || depth > kMaxDepth) return {};
+    // A value may be read by many nodes behind each other.
+    auto known = known_.find(value);
+    if (known == known_.end()) {
+      known = known_.emplace(value, Make(value, depth)).first;
+    }
+    return known->second;
+  }
+
+ private:
+  Found Make(const Value* value, int depth) {
     if (value->is_constant()) return Constant(value, n_);
     const Node* node = value->producer;
     if (!node || value != node->out(0)) return {};
@@ -132,7 +143,6 @@ class Reader {
     return Computed(*node, in);
   }
 
- private:
   static bool MovesAxes(const Node& node) {
     return node.Is("Reshape") || node.Is("Unsqueeze") || node.Is("Squeeze") ||
            node.Is("Identity");
@@ -170,7 +180,9 @@ class Reader {
 
   Found Cut(const Node& node, const Pattern& x) const {
     const Value* k = node.in(1);
-    if (!IsUniform(x) || (k && !k->is_constant())) return {};
+    if (!IsUniform(x) || (k && (!k->is_constant() || k->data.size() != 1))) {
+      return {};
+    }
     int64_t diagonal = k ? ToInts(k->data)[0] : 0;
     double fill = x.triangle.lower;
     bool upper = node.Int("upper", 1) != 0;
@@ -278,6 +290,7 @@ class Reader {
   }
 
   int64_t n_;
+  std::unordered_map<const Value*, Found> known_;
 };
 
 }  // namespace

@@ -27,8 +27,10 @@ class StepResult:
 
 @dataclasses.dataclass(frozen=True)
 class EvalResult:
+    """`cause` names the first tensor that is not finite; "": all are. FP8 can't hold Inf, so the loss is then NaN."""
     loss: float | None
     outputs: dict[str, np.ndarray]
+    cause: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,7 @@ class GradientResult:
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]
     input_gradients: dict[str, np.ndarray]
+    cause: str = ""  # as EvalResult's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +115,7 @@ class TrainingSession:
         if self._function is None or not labels:
             return
         from ._loss import LossFunction
-        _, outputs = self._core.eval(to_core(inputs))
+        _, outputs, _ = self._core.eval(to_core(inputs))
         loss = LossFunction(self._function, from_core(outputs), inputs, labels)
         core = self._make(loss=loss.path)
         if self._changed:
@@ -132,8 +135,8 @@ class TrainingSession:
         """The loss and the outputs; only the forward pass. Without a label, or without the option `loss`, the loss is
         None. If no label counts, it is NaN."""
         self._know_loss(batch)
-        loss, outputs = self._core.eval(to_core(batch))
-        return EvalResult(loss, from_core(outputs))
+        loss, outputs, cause = self._core.eval(to_core(batch))
+        return EvalResult(loss, from_core(outputs), cause)
 
     def predict(self, batch) -> dict[str, np.ndarray]:
         """The outputs, as in `eval`; a label is not needed."""
@@ -142,8 +145,8 @@ class TrainingSession:
     def gradients(self, batch, input_gradients: bool = False) -> GradientResult:
         """Loss, outputs and the gradient of every trained parameter, in training mode but without dropout."""
         self._know_loss(batch)
-        loss, *arrays = self._core.gradients(to_core(batch), input_gradients)
-        return GradientResult(loss, *map(from_core, arrays))
+        loss, *arrays, cause = self._core.gradients(to_core(batch), input_gradients)
+        return GradientResult(loss, *map(from_core, arrays), cause)
 
     def state(self, copy: bool = True) -> dict:
         """All that the run needs to go on: {"step": int, "notes": {…}, "tensors": {name: array}}. With `copy=False`

@@ -11,6 +11,7 @@ SHAPES = training("*Shapes.*")
 SHARDING = training("Sharding.*")
 TENSOR = training("*TensorParallel*:SplitLayers.*:AxisSplit.*")
 TRAINER = training("TrainerTest.*")
+NOT_FINITE = python("not_finite")
 
 
 def from_steps(cases):
@@ -43,6 +44,14 @@ MUTANTS = (
     M("artifacts: squares are averages", "training/ort_state.cc",
       '{"momentum1", kExpAvgSq}', '{"momentum0", kExpAvgSq}',
       training("OrtState.*"), python("ort_checkpoints and goes_on_as")),
+    M("eval: an infinite operand of FP8 is not said", "training/step_results.cc",
+      "if (!lost.empty()) {", "if (false) {", NOT_FINITE),
+    M("eval: a loss of what FP8 has saturated", "training/step_results.cc",
+      "*loss = std::numeric_limits<float>::quiet_NaN();", "", NOT_FINITE),
+    M("file step: amaxes of the backward are those of an evaluation",
+      "training/file_step.cc",
+      "if (!quantizer || !live.contains(quantizer)) continue;",
+      "if (!quantizer) continue;", NOT_FINITE),
     M("buckets: a sum joins one that it needs",
       "training/bucket_reductions.cc", "          Close(bucket);\n", "",
       training("BucketReductions.*")),

@@ -8,16 +8,18 @@ from program import FIXTURES, run, write_batch
 MLP = FIXTURES / "mlp" / "d18.onnx"
 LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
-IMPORT = ["ReadModel", "ComputeInFloat", "SetBatchNormMode", "MarkParameters"]
+IMPORT = ["ReadModel", "ComputeInFloat", "SeparateTensors", "SetBatchNormMode", "MarkParameters"]
 FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "KeepRowOrder", "FuseActivations", "FuseNorms"]
 FIT = ["ExpandMissing", "CheckProducts", "MakeKMajor", "StoreMxScales", "StoreNarrow", "PadOperands", "FuseQuantize",
        "JoinOrientations", "FuseColumnSums", "AddToSums", "JoinLossGradient"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
-TRAIN = ["Specialize", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss", "BuildBackward",
-         "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "Optimizer", "BindRunningStatistics", "Outputs", *END]
-EVAL = ["Specialize", "InferenceMode", "RemoveIdleDropout", *FORWARD, "AddLoss", "FuseLoss", "Fp8Rewrite", "Outputs", *END]
-GRADIENTS = ["Specialize", "DropNothing", "RemoveIdleDropout", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss",
-             "BuildBackward", "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes", "OutputGradients", "Outputs", *END]
+BACKWARD = ["BuildBackward", "RemoveStraightThrough", "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes"]
+TRAIN = ["Specialize", "RemoveIdleDropout", "AddStraightThrough", "UnrollRecurrent", *FORWARD, "AddLoss", "FuseLoss",
+         *BACKWARD, "Optimizer", "BindRunningStatistics", "Outputs", *END]
+EVAL = ["Specialize", "InferenceMode", "RemoveIdleDropout", *FORWARD, "AddLoss", "FuseLoss", "Fp8Rewrite",
+        "DropIdleAmaxes", "Outputs", *END]
+GRADIENTS = ["Specialize", "DropNothing", "RemoveIdleDropout", "AddStraightThrough", "UnrollRecurrent", *FORWARD,
+             "AddLoss", "FuseLoss", *BACKWARD, "OutputGradients", "Outputs", *END]
 
 
 def texts(folder):

@@ -53,6 +53,20 @@ def test_gradients_are_those_of_pytorch():
         assert np.abs(got - expected).max() <= 1e-4 * max(np.abs(expected).max(), 1e-3), name
 
 
+@pytest.mark.parametrize("recipe", ["tensorwise", "delayed"])
+def test_a_batch_that_fp8_cannot_hold(recipe):
+    session = digits.session(recipe=recipe)
+    batch = digits.batch()
+    assert session.eval(batch).cause == session.gradients(batch).cause == ""
+    name = next(i.name for i in session.inputs if not i.is_label)
+    batch[name] = batch[name].copy()
+    batch[name].reshape(-1)[7] = np.inf
+    skipped = session.step(batch)
+    assert skipped.skipped and skipped.cause.endswith("is not finite")
+    for result in session.eval(batch), session.gradients(batch):
+        assert result.cause == skipped.cause and np.isnan(result.loss)
+
+
 def test_outputs_are_those_of_onnxruntime():
     feeds = digits.batch()
     result = digits.session(recipe="off").eval(feeds)

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/graph/fusion.h"
 
 namespace onnx_fp8 {
@@ -78,6 +80,40 @@ output y
         << text;
     ExpectSameValues(FuseActivations, text, 5e-7);
   }
+}
+
+// A constant of more axes gives them to the result.
+TEST(FuseActivations, LeavesNumbersOfMoreAxes) {
+  const std::string gelu = R"(graph "g" opset 24
+input x: float[2,3]
+const c: float[CAXES] = {1.4142135}
+const one: float[ONEAXES] = {1}
+const half: float[HALFAXES] = {0.5}
+z: float[CSHAPE] = Div(x, c)
+e: float[CSHAPE] = Erf(z)
+s: float[ONESHAPE] = Add(e, one)
+p: float[ONESHAPE] = Mul(x, s)
+y: float[HALFSHAPE] = Mul(p, half)
+output y
+)";
+  auto text = [&](int at) {
+    std::string filled = gelu;
+    int place = 0;
+    for (const char* name : {"C", "ONE", "HALF"}) {
+      for (auto [what, more, plain] :
+           {std::tuple{"AXES", "1,1,1", ""}, {"SHAPE", "1,2,3", "2,3"}}) {
+        bool raised = *what == 'A' ? place == at : place >= at;
+        std::string key = std::string(name) + what;
+        for (size_t i; (i = filled.find("[" + key + "]")) != std::string::npos;)
+          filled.replace(i + 1, key.size(), raised ? more : plain);
+      }
+      ++place;
+    }
+    return filled;
+  };
+  EXPECT_NE(AfterPass(FuseActivations, text(3)).find("Gelu"),
+            std::string::npos);
+  for (int at : {0, 1, 2}) ExpectStays(FuseActivations, text(at));
 }
 
 TEST(FuseActivations, Silu) {

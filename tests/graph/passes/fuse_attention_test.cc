@@ -247,6 +247,77 @@ output y
 )");
 }
 
+// The Transpose between the Reshapes swaps no axes of k.
+TEST(FuseAttention, ATransposeOfOtherRows) {
+  std::string text = R"(input q: float[1,2,3,4]
+input k: float[1,2,4,4]
+const flat: int64[3] = {4,4,2}
+const split: int64[4] = {1,2,4,4}
+k3: float[4,4,2] = Reshape(k, flat)
+k3t: float[4,2,4] = Transpose<perm=[0,2,1]>(k3)
+kt: float[1,2,4,4] = Reshape(k3t, split)
+s: float[1,2,3,4] = MatMul(q, kt)
+p: float[1,2,3,4] = Softmax<axis=-1>(s)
+y: float[1,2,3,4] = MatMul(p, k)
+output y
+)";
+  ExpectFuses(text);
+}
+
+// A factor of more axes, behind which the scores have more.
+TEST(FuseAttention, LeavesAFactorOfMoreAxes) {
+  ExpectStays(R"(input q: float[2,3,4]
+input k: float[2,4,3]
+const c: float[1,1,1,1] = {0.5}
+qk: float[2,3,3] = MatMul(q, k)
+s: float[1,2,3,3] = Mul(qk, c)
+p: float[1,2,3,3] = Softmax<axis=-1>(s)
+v: float[1,2,3,3] = Relu(s)
+y: float[1,2,3,3] = MatMul(p, v)
+output y
+)");
+}
+
+// Rows that the padding leaves without a score: numbers that hide scores decide
+// what they read, above the diagonal too.
+TEST(FuseAttention, CausalRowsThatSeeNothing) {
+  auto attention = [](const std::string& scores) {
+    return R"(input q: float[2,2,3,4]
+const low: float[] = {-1e30}
+const zero: float[] = {0}
+const tril: bool[3,3] = {1,0,0,1,1,0,1,1,1}
+const seen: bool[2,1,1,3] = {1,1,1,0,0,1}
+const small: float[3] = {1,2,-3}
+kt: float[2,2,4,3] = Transpose<perm=[0,1,3,2]>(q)
+qk: float[2,2,3,3] = MatMul(q, kt)
+)" + scores +
+           R"(p: float[2,2,3,3] = Softmax<axis=-1>(s)
+y: float[2,2,3,4] = MatMul(p, q)
+output y
+)";
+  };
+  const std::string and_seen = "a: bool[2,1,3,3] = And(tril, seen)\n",
+                    pad = "m: float[2,1,1,3] = Where(seen, zero, low)\n",
+                    triangle = "t: float[3,3] = Where(tril, zero, low)\n";
+  for (const std::string& scores :
+       {and_seen + "s: float[2,2,3,3] = Where(a, qk, low)\n",
+        pad + triangle +
+            "b: float[2,2,3,3] = Add(qk, t)\n"
+            "s: float[2,2,3,3] = Add(b, m)\n"}) {
+    std::string text = attention(scores);
+    ExpectFuses(text);
+    EXPECT_NE(Fused(text).find("causal=0"), std::string::npos) << text;
+  }
+  ExpectStays(attention(pad + "b: float[2,2,3,3] = Where(tril, qk, low)\n"
+                              "s: float[2,2,3,3] = Add(b, m)\n"));
+  // Numbers that hide nothing leave every row its diagonal.
+  std::string text = attention(triangle +
+                               "b: float[2,2,3,3] = Add(qk, t)\n"
+                               "s: float[2,2,3,3] = Add(b, small)\n");
+  ExpectFuses(text);
+  EXPECT_NE(Fused(text).find("causal=1"), std::string::npos) << text;
+}
+
 TEST(FuseAttention, RepeatedHeadsAreNotRepeated) {
   std::string text = R"(input q: float[1,4,3,5]
 input kv: float[1,2,6,5]

@@ -82,6 +82,23 @@ output z
 const char kLayerNorm[] = "LayerNormalization<axis=-1>(x, w, v)";
 const char kSum[] = "x: float[2,3,8] = Add(a, b)\n";
 
+// A constant of more axes gives them to the result.
+TEST(FuseNorms, LeavesAnEpsilonOfMoreAxes) {
+  ExpectStays(FuseNorms, R"(graph "g" opset 24
+input x: float[3,8]
+const axes: int64[1] = {-1}
+const epsilon: float[1,1,1] = {1e-06}
+param w: float[8] = {1,2,3,4,-1,-2,0.5,1}
+xx: float[3,8] = Mul(x, x)
+mean: float[3,1] = ReduceMean<keepdims=1>(xx, axes)
+shifted: float[1,3,1] = Add(mean, epsilon)
+root: float[1,3,1] = Sqrt(shifted)
+h: float[1,3,8] = Div(x, root)
+y: float[1,3,8] = Mul(w, h)
+output y
+)");
+}
+
 TEST(FuseNorms, ResidualStream) {
   std::string text = Residual(kLayerNorm, kSum);
   EXPECT_EQ(AfterPass(FuseNorms, text), R"(graph "g" opset 24

@@ -70,6 +70,42 @@ output y
             std::string::npos);
 }
 
+// The Slice names the last axis too, and takes all of it.
+TEST(SliceBeforeProduct, WithAnEndOfTheLastAxis) {
+  for (const char* slice :
+       {"const starts: int64[2] = {0,0}\nconst ends: int64[2] = {6,3}\n"
+        "const axes: int64[2] = {1,-1}\n"
+        "y: float[2,6,3] = Slice(logits, starts, ends, axes)\n",
+        "const starts: int64[3] = {0,0,-3}\nconst ends: int64[3] = {2,6,3}\n"
+        "y: float[2,6,3] = Slice(logits, starts, ends)\n",
+        "const starts: int32[2] = {0,0}\nconst ends: int32[2] = {3,7}\n"
+        "const axes: int32[2] = {2,1}\nconst steps: int32[2] = {1,2}\n"
+        "y: float[2,4,3] = Slice(logits, starts, ends, axes, steps)\n"}) {
+    SCOPED_TRACE(slice);
+    std::string text = Layer(std::string(slice) + "output y\n");
+    ExpectSameValues(SliceBeforeProduct, text, 0);
+    EXPECT_EQ(AfterPass(SliceBeforeProduct, text).find("float[14,3]"),
+              std::string::npos);
+  }
+}
+
+// The one column of the product stays, so does every column of its operand.
+TEST(SliceBeforeProduct, WithAStepOverOneColumn) {
+  std::string text = std::string(kLayerInput) + R"(
+input v: float[1,5]
+const starts: int64[2] = {0,0}
+const ends: int64[2] = {4,9}
+const steps: int64[2] = {1,2}
+const axes: int64[2] = {0,1}
+product: float[14,1] = Gemm<transB=1>(x, v)
+y: float[4,1] = Slice(product, starts, ends, axes, steps)
+output y
+)";
+  ExpectSameValues(SliceBeforeProduct, text, 0);
+  EXPECT_NE(AfterPass(SliceBeforeProduct, text).find("float[4,5] = Slice"),
+            std::string::npos);
+}
+
 TEST(SliceBeforeProduct, LeavesOtherSlices) {
   const char* slices[] = {
       // of columns

@@ -20,7 +20,7 @@ Found ViewIn(const std::string& nodes) {
   Found found;
   found.graph = ParseGraph("graph \"g\" opset 24\ninput x: float[4,6,10]\n" +
                            nodes + "output y\n");
-  found.view = ViewOf(found.graph->outputs[0]);
+  found.view = StridedViews().Of(found.graph->outputs[0]);
   return found;
 }
 

@@ -164,6 +164,18 @@ INSTANTIATE_TEST_SUITE_P(
              true}),
     [](const auto& info) { return info.param.name; });
 
+// Each Add reads a value twice: it is looked at once.
+TEST(Triangle, OfManySumsOfThemselves) {
+  std::string nodes = "m0: float[4,4] = Trilu(ones, one)\n";
+  for (int i = 1; i <= 30; ++i) {
+    std::string before = "m" + std::to_string(i - 1);
+    nodes += (i < 30 ? "m" + std::to_string(i) : "m") + ": float[4,4] = Add(" +
+             before + ", " + before + ")\n";
+  }
+  auto graph = ParseGraph(Text({"", nodes.c_str(), true}));
+  EXPECT_TRUE(TriangleIn(graph->outputs[0], 4));
+}
+
 TEST(Triangle, OfAnotherSize) {
   auto graph =
       ParseGraph(Text({"", "m: float[4,4] = Trilu(ones, one)\n", true}));
