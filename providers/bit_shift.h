@@ -6,15 +6,18 @@
 
 namespace onnx_fp8 {
 
-// Whether BitShift shifts to the right. Errors: no direction; operands that are
-// no unsigned integers.
-inline bool ShiftsRight(const KernelContext& ctx) {
-  bool right = ChoiceIn<bool>(ctx, "direction", "", {"LEFT", "RIGHT"});
+enum class Shift { kLeft, kRight, kSignedRight };
+
+// How BitShift shifts: to the right, negative integers get ones from the left.
+// Errors: no direction.
+inline Shift ShiftOf(const KernelContext& ctx) {
+  if (!ChoiceIn<bool>(ctx, "direction", "", {"LEFT", "RIGHT"})) {
+    return Shift::kLeft;
+  }
   DType dtype = Operand(ctx, 0).dtype();
-  Check(dtype == DType::kUInt8 || dtype == DType::kUInt16 ||
-            dtype == DType::kUInt32 || dtype == DType::kUInt64,
-        "[", ctx.Where(), "] expected unsigned integers, got ", Name(dtype));
-  return right;
+  bool is_signed = dtype == DType::kInt8 || dtype == DType::kInt16 ||
+                   dtype == DType::kInt32 || dtype == DType::kInt64;
+  return is_signed ? Shift::kSignedRight : Shift::kRight;
 }
 
 }  // namespace onnx_fp8

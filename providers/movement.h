@@ -142,12 +142,18 @@ class Movement {
   static void SpaceToDepth(KernelContext& ctx) {
     int64_t b = BlockSize(ctx);
     const Tensor& x = ctx.In(0);
+    bool channels_first = ChoiceIn<bool>(ctx, "mode", "DCR", {"DCR", "CRD"});
     int64_t n = x.dim(0), depth = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
     Check(h * b == x.dim(2) && w * b == x.dim(3), "[", ctx.Where(),
           "] expected height and width in multiples of ", b, ", got ",
           ToString(x.shape()));
     Tensor& y = ctx.Out(0, x.dtype(), {n, depth * b * b, h, w});
-    SplitAndPermute(ctx, x, {n, depth, h, b, w, b}, {0, 3, 5, 1, 2, 4}, y);
+    const Shape split = {n, depth, h, b, w, b};
+    if (channels_first) {
+      SplitAndPermute(ctx, x, split, {0, 1, 3, 5, 2, 4}, y);
+    } else {
+      SplitAndPermute(ctx, x, split, {0, 3, 5, 1, 2, 4}, y);
+    }
   }
 
   // x (time, batch, inner…) or (batch, time, inner…): the first lengths[i] rows

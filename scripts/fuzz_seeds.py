@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 import onnx
 import onnx.parser
+from onnx.backend.test.loader import load_node_model_tests
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_MODEL = 16384  # bytes
@@ -200,12 +201,9 @@ def model_seeds():
     yield external_model().SerializeToString()
     for text in TEXTS:
         yield onnx.parser.parse_model(text).SerializeToString()
-    folder = pathlib.Path(onnx.__file__).parent
-    cases = sorted((folder / "backend/test/data/node").glob("*/model.onnx"))
-    fixtures = sorted((ROOT / "tests/fixtures").glob("*/*.onnx"))
-    for path in cases + fixtures:
-        if path.stat().st_size <= MAX_MODEL:
-            yield path.read_bytes()
+    models = [case.model.SerializeToString() for case in load_node_model_tests()]
+    models += [path.read_bytes() for path in sorted((ROOT / "tests/fixtures").glob("*/*.onnx"))]
+    yield from (model for model in models if len(model) <= MAX_MODEL)
 
 
 def ort_checkpoint_seeds():

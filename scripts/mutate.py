@@ -76,7 +76,7 @@ def configure(cuda):
     """The configuration of build/release, without CUDA unless it is needed:
     kernels take long to build."""
     keys = ["ONNX_FP8_ONNX_DIR", "ONNX_FP8_PROTOBUF_DIR", "ONNX_FP8_PYTHON",
-            "ONNX_FP8_ORT_INCLUDE", "CMAKE_CXX_COMPILER_LAUNCHER"]
+            "ONNX_FP8_NODE_CASES", "ONNX_FP8_ORT_INCLUDE", "CMAKE_CXX_COMPILER_LAUNCHER"]
     options = [f"-D{key}={value}" for key, value in
                settings(keys + list(CUDA_SETTINGS) * cuda).items()]
     done = subprocess.run(["cmake", "--preset", "release", *options], cwd=COPY,

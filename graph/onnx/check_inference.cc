@@ -308,6 +308,13 @@ int64_t InferenceWork(const Node& node) {
   return steps;
 }
 
+void CheckDeclared(const Node& node, size_t i, DType declared, DType inferred) {
+  bool same = declared == DType::kUndefined || inferred == DType::kUndefined ||
+              declared == inferred;
+  Check(same, "[", node.Where(), "] expected output ", i, " to be declared as ",
+        Name(inferred), ", which the node computes, ", "got ", Name(declared));
+}
+
 void CheckInference(const Node& node) {
   CheckSizes(node, node.inputs());
   auto check = Table().find(node.op);

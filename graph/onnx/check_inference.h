@@ -10,12 +10,16 @@ namespace onnx_fp8 {
 // step.
 const Tensor* KnownData(const Value* value);
 
-// Checks the facts that the inference functions of ONNX 1.20 take on trust, and
-// then divide by, index with or count up to: ranks of operands that must agree,
+// Checks the facts that ONNX's inference functions take on trust, and then
+// divide by, index with or count up to: ranks of operands that must agree,
 // sizes that are data, lengths of lists. REQUIRES: the node in the form of
 // opset kNormalOpset, its attributes within CheckNodes' bounds. Errors: name
 // the node.
 void CheckInference(const Node& node);
+
+// Errors: the file declares output i of the node with another type than the
+// inferred one. (kUndefined: none.)
+void CheckDeclared(const Node& node, size_t i, DType declared, DType inferred);
 
 // The extra work of InferNode: with auto_pad SAME_UPPER and SAME_LOWER ONNX's
 // functions count up to a size one by one.

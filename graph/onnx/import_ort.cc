@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "graph/builder.h"
 #include "graph/infer_shapes.h"
+#include "graph/onnx/import_lstm_internal.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -454,6 +455,7 @@ constexpr Row kRows[] = {
     {"ConcatTraining", 1, ConcatTraining},
     {"ConvGrad", 3, ConvGrad},
     {"DropoutGrad", 2, DropoutGrad},
+    {"DynamicQuantizeLSTM", 3, ImportDynamicQuantizeLstm},
     {"FastGelu", 1, FastGelu},
     {"FastGeluGrad", 2, FastGeluGrad},
     {"FusedMatMul", 2, FusedMatMul},

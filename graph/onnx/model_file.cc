@@ -28,24 +28,38 @@ bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
 }
 
 void RequireModel(const ModelFile& file, const Budgets& budgets) {
-  Check(file.model.ir_version() > 0 && file.model.has_graph(), "[", file.path,
+  const int64_t ir = file.model.ir_version();
+  Check(ir > 0 && file.model.has_graph(), "[", file.path,
         "] expected an ONNX model with a graph, got something else");
+  Check(ir <= onnx::IR_VERSION, "[", file.path,
+        "] expected ONNX's IR version 1 to ", int{onnx::IR_VERSION}, ", got ",
+        ir, "; export the model with one of these");
   CheckFunctions(file.model, file.path, budgets);
+}
+
+// The ONNX domain has two names.
+bool IsOnnx(const onnx::OperatorSetIdProto& import) {
+  return import.domain().empty() || import.domain() == "ai.onnx";
 }
 
 // 0 if the list has no ONNX domain.
 int OnnxVersion(
     const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
     const std::string& path) {
+  int64_t version = 0;
   for (const auto& import : imports) {
-    if (import.domain().empty() || import.domain() == "ai.onnx") {
-      Check(import.version() >= 1 && import.version() <= kNormalOpset, "[",
-            path, "] expected ONNX opset ", kOldestOpset, " to ", kNormalOpset,
-            ", got ", import.version(), "; export the model with one of these");
-      return static_cast<int>(import.version());
-    }
+    if (!IsOnnx(import)) continue;
+    Check(import.version() >= 1 && import.version() <= kNormalOpset, "[", path,
+          "] expected ONNX opset ", kOldestOpset, " to ", kNormalOpset,
+          ", got ", import.version(), "; export the model with one of these");
+    Check(version == 0 || version == import.version(), "[", path,
+          "] expected one opset of the ONNX domain (\"\" or \"ai.onnx\"), "
+          "got ",
+          version, " and ", import.version(),
+          "; remove the opset_import that does not belong to the nodes");
+    version = import.version();
   }
-  return 0;
+  return static_cast<int>(version);
 }
 
 // Operators that ONNX lacks, but ONNX Runtime has in the ONNX domain.
@@ -147,8 +161,7 @@ void PlaceOrtOps(onnx::ModelProto* model) {
     if (IsInOnnxDomain(node)) node.set_domain(kOrtDomain);
     if (node.op_type() != "LayerNormalization") continue;
     for (const auto& import : model->opset_import()) {
-      bool onnx = import.domain().empty() || import.domain() == "ai.onnx";
-      if (!onnx || import.version() >= kLayerNormOpset) continue;
+      if (!IsOnnx(import) || import.version() >= kLayerNormOpset) continue;
       auto* note = node.add_metadata_props();
       note->set_key(kOpsetNote);
       note->set_value(std::to_string(kLayerNormOpset));
@@ -178,14 +191,18 @@ int OnnxOpset(const onnx::FunctionProto& function, const std::string& path,
 void SetOnnxOpset(onnx::ModelProto* model, int opset) {
   // The IR version that first allowed this opset; 10 is the first with
   // metadata_props on nodes.
-  int ir_version = opset <= 22 ? 10 : opset - 12;
+  int ir_version = opset <= 22   ? 10
+                   : opset <= 25 ? opset - 12
+                   : opset <= 27 ? 13
+                                 : 14;
   if (model->ir_version() < ir_version) model->set_ir_version(ir_version);
+  bool found = false;
   for (auto& import : *model->mutable_opset_import()) {
-    if (import.domain().empty() || import.domain() == "ai.onnx") {
-      import.set_version(opset);
-      return;
-    }
+    if (!IsOnnx(import)) continue;
+    import.set_version(opset);
+    found = true;
   }
+  if (found) return;
   auto* import = model->add_opset_import();
   import->set_domain("");
   import->set_version(opset);

@@ -42,6 +42,8 @@ void FillFromFields(const onnx::TensorProto& proto, Tensor& t,
       return Fill<uint64_t>(t, proto.uint64_data(), where);
     case DType::kInt32:
       return Fill<int32_t>(t, proto.int32_data(), where);
+    case DType::kBool:
+      return Fill<bool>(t, proto.int32_data(), where);
     default:
       break;
   }
@@ -190,9 +192,47 @@ void SetAxisNames(const onnx::TypeProto& type, Value* value) {
   if (any) value->axis_names = std::move(names);
 }
 
-}  // namespace
+// Any byte but 0 is true, as in ONNX Runtime. Kernels know 0 and 1 alone.
+Tensor WithPlainBools(Tensor t) {
+  auto* bytes = static_cast<const uint8_t*>(t.raw());
+  if (std::all_of(bytes, bytes + t.size(), [](auto b) { return b <= 1; })) {
+    return t;
+  }
+  Tensor plain = Tensor::Allocate(DType::kBool, t.shape());
+  std::transform(bytes, bytes + t.size(), plain.data<bool>(),
+                 [](auto b) { return b != 0; });
+  return plain;
+}
 
-Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
+// Errors: the file declares two types for one value.
+void CheckOneType(const onnx::TypeProto& declared, const Value& value,
+                  const std::string& file) {
+  auto dtype = static_cast<DType>(declared.tensor_type().elem_type());
+  bool same = dtype == DType::kUndefined || value.dtype == DType::kUndefined ||
+              dtype == value.dtype;
+  Check(same, "[", file, "] expected one type of \"", value.name, "\", got ",
+        Name(value.dtype), " and ", Name(dtype));
+}
+
+// Errors: an input with a default is declared with another type than this
+// default's.
+void CheckDefault(const onnx::TypeProto& declared, const Value& value,
+                  const std::string& file) {
+  CheckOneType(declared, value, file);
+  if (!declared.tensor_type().has_shape()) return;
+  Value input;
+  MergeType(declared, &input);
+  bool fits = input.shape->size() == value.shape->size();
+  for (size_t i = 0; fits && i < input.shape->size(); ++i) {
+    fits = (*input.shape)[i] < 0 || (*input.shape)[i] == (*value.shape)[i];
+  }
+  Check(fits, "[", file, "] expected initializer \"", value.name,
+        "\" of shape ", ToString(*input.shape),
+        ", as the input of that name declares it, got ",
+        ToString(*value.shape));
+}
+
+Tensor TensorOf(const onnx::TensorProto& proto, const std::string& where,
                 const ExternalReader& external) {
   DType dtype = static_cast<DType>(proto.data_type());
   std::string who = where + (proto.name().empty() ? "" : " " + proto.name());
@@ -232,6 +272,14 @@ Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
   Tensor t = Tensor::Allocate(dtype, std::move(shape));
   FillFromFields(proto, t, who);
   return t;
+}
+
+}  // namespace
+
+Tensor ToTensor(const onnx::TensorProto& proto, const std::string& where,
+                const ExternalReader& external) {
+  Tensor t = TensorOf(proto, where, external);
+  return t.dtype() == DType::kBool ? WithPlainBools(std::move(t)) : t;
 }
 
 void DescribeTensor(const TensorSource& tensor, const std::string& name,
@@ -393,6 +441,7 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
       Check(it->second->is_initializer(), "[", graph.file,
             "] expected graph inputs to be listed once, got \"", input.name(),
             "\" twice");
+      CheckDefault(input.type(), *it->second, graph.file);
       continue;
     }
     Value* value =
@@ -413,14 +462,15 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
           "] graph output \"", output.name(), "\" is never computed");
     Value* value =
         it != values.end() ? it->second : graph.AddCaptured(output.name());
-    MergeType(output.type(), value);
+    CheckOneType(output.type(), *value, graph.file);
+    if (!value->is_initializer()) MergeType(output.type(), value);
     graph.outputs.push_back(value);
   }
   for (const auto& info : proto.value_info()) {
     auto it = values.find(info.name());
-    if (it != values.end() && !it->second->is_initializer()) {
-      MergeType(info.type(), it->second);
-    }
+    if (it == values.end() || !it->second->producer) continue;
+    CheckOneType(info.type(), *it->second, graph.file);
+    MergeType(info.type(), it->second);
   }
 }
 

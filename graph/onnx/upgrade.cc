@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "graph/infer_shapes.h"
+#include "graph/onnx/check_inference.h"
 #include "graph/onnx/old_forms_internal.h"
 
 namespace onnx_fp8 {
@@ -77,9 +78,16 @@ constexpr int kTypesMatter = 13;
 // Many files leave out the types of intermediate values. A type that can't be
 // inferred here is reported later, when all shapes are known.
 void InferTypes(Node& node, int opset) {
+  std::vector<DType> declared;
+  for (Value* value : node.outputs()) {
+    declared.push_back(value ? value->dtype : DType::kUndefined);
+  }
   try {
     InferNode(node, opset);
   } catch (const Error&) {
+  }
+  for (size_t i = 0; i < declared.size(); ++i) {
+    if (node.out(i)) CheckDeclared(node, i, declared[i], node.out(i)->dtype);
   }
 }
 

@@ -10,7 +10,7 @@ namespace onnx_fp8 {
 // The oldest opset of the ONNX domain that import understands, and the newest
 // of the pinned ONNX. After import all nodes have the meaning of the newest.
 inline constexpr int kOldestOpset = 7;
-inline constexpr int kNormalOpset = 25;
+inline constexpr int kNormalOpset = 28;
 
 // A note in the metadata of a node that was written for another opset than its
 // graph's. Inlined functions leave such notes (inline_functions.cc).

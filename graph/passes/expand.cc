@@ -10,6 +10,7 @@
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/op_facts.h"
+#include "graph/passes/extra_bodies_internal.h"
 #include "graph/passes/specialize.h"
 #include "graph/schemas.h"
 #include "graph/schemas_internal.h"
@@ -133,24 +134,41 @@ void LiftConstants(Graph& graph) {
   }
 }
 
+// Operand i of the node in the graph of its body: a constant, an input, or null
+// if it is omitted.
+Value* AddBodyInput(Graph& graph, const Node& node, size_t i) {
+  const Value* outer = node.in(i);
+  if (!outer) return nullptr;
+  std::string name = "in." + std::to_string(i);
+  return outer->is_constant()
+             ? graph.AddInitializer(name, outer->data)
+             : graph.AddInput(name, outer->dtype, outer->shape);
+}
+
+void FillExtraBody(Graph& graph, const Node& node, int opset) {
+  graph.file = node.Where();
+  graph.opset = opset;
+  std::vector<Value*> in;
+  for (size_t i = 0; i < node.inputs().size(); ++i) {
+    in.push_back(AddBodyInput(graph, node, i));
+    Check(!in.back() || in.back()->concrete(), "[", node.Where(),
+          "] expected concrete input shapes to expand it");
+  }
+  Builder b(graph);
+  graph.outputs = BuildExtraBody(b, node, in);
+}
+
 // The body as a graph of its own. Input i is called "in.i", and is an
 // initializer if the node's input is a constant.
 void FillBodyGraph(Graph& graph, const Node& node, int opset) {
+  if (HasExtraBody(node)) return FillExtraBody(graph, node, opset);
   Body body = FunctionOf(node, opset);
   graph.file = node.Where();
   graph.opset = std::max(body.opset, kOldestOpset);
   ValueMap values;
   for (int i = 0; i < body.function.input_size(); ++i) {
-    Value* outer = node.in(static_cast<size_t>(i));
-    Value*& inner = values[body.function.input(i)];
-    std::string name = "in." + std::to_string(i);
-    if (!outer) {
-      inner = nullptr;
-    } else if (outer->is_constant()) {
-      inner = graph.AddInitializer(name, outer->data);
-    } else {
-      inner = graph.AddInput(name, outer->dtype, outer->shape);
-    }
+    values[body.function.input(i)] =
+        AddBodyInput(graph, node, static_cast<size_t>(i));
   }
   Given given = GivenAttributes(node, body, opset);
   for (onnx::NodeProto& inner : *body.function.mutable_node()) {
@@ -223,6 +241,7 @@ void TakeOver(Graph& graph, Value* output, Value* result) {
 
 bool HasBody(const Node& node) {
   if (node.domain == kDomain) return FindOp(node.op) != nullptr;
+  if (HasExtraBody(node)) return true;
   const onnx::OpSchema* schema = SchemaOf(node, kNormalOpset);
   return schema &&
          (schema->HasFunction() || schema->HasContextDependentFunction());

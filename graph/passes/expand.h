@@ -9,12 +9,13 @@
 
 namespace onnx_fp8 {
 
-// True if other ops define the node's op: an op of ours, or a function of the
-// newest ONNX operator set.
+// True if other ops define the node's op: an op of ours, a function of the
+// newest ONNX operator set, or one of extra_bodies.cc.
 bool HasBody(const Node& node);
 
 // The nodes of the body, as it is written; functions that it calls stay nodes.
-// REQUIRES: a node of `opset` whose operands have types. Errors: no body.
+// REQUIRES: a node of `opset` whose operands have types. Errors: no body; one
+// of extra_bodies.cc without concrete shapes.
 std::unique_ptr<Graph> BodyGraphOf(const Node& node, int opset);
 
 // Replaces the node by the body of its op. Its outputs stay the same values.

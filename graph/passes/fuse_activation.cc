@@ -56,7 +56,18 @@ class ActivationFuser {
 
   void Visit(Node& node) {
     Value* y = node.out(0);
-    if (node.Is("Sigmoid")) {
+    if (node.Is("SwiGLU")) {
+      Value *x = node.in(0), *gate = node.in(1);
+      if (node.Float("alpha", 1) != 1 || gate->shape != x->shape) return;
+      Builder b = BuilderFor(node);
+      ReplaceWith(graph_, node, b.Ours("SwiGLU", {x, gate}));
+    } else if (node.Is("Swish")) {
+      if (node.Float("alpha", 1) != 1) return;
+      Builder b = BuilderFor(node);
+      Value* silu = b.Ours("Silu", {node.in(0)});
+      ReplaceWith(graph_, node, silu);
+      FuseGate(silu);
+    } else if (node.Is("Sigmoid")) {
       Node* product = OnlyReader(graph_, y, "Mul");
       if (product && OtherOperand(*product, y) == node.in(0)) {
         Builder b = BuilderFor(*product);
@@ -132,7 +143,8 @@ class ActivationFuser {
 void FuseActivations(Graph& graph) {
   std::vector<Node*> found;
   for (Node& node : graph.nodes()) {
-    if (node.Is("Sigmoid") || node.Is("Erf") || node.Is("Tanh")) {
+    if (node.Is("Sigmoid") || node.Is("Erf") || node.Is("Tanh") ||
+        node.Is("Swish") || node.Is("SwiGLU")) {
       found.push_back(&node);
     }
   }

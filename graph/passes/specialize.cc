@@ -158,8 +158,10 @@ bool Specializer::Alias(Scope& scope, const Node& node,
               ((node.Is("Sum") || node.Is("Mean") || node.Is("Max") ||
                 node.Is("Min") || node.Is("Concat")) &&
                in.size() == 1);
-  if (same) Bind(scope, node.out(0), x);
-  return same;
+  if (!same) return false;
+  CheckDeclared(node, 0, node.out(0)->dtype, x->dtype);
+  Bind(scope, node.out(0), x);
+  return true;
 }
 
 Value* Specializer::TensorAt(Scope& scope, const Node& node, size_t i) {
@@ -180,7 +182,7 @@ void Specializer::Visit(Scope& scope, const Node& node) {
   for (size_t i = 0; i < node.inputs().size(); ++i) {
     in.push_back(node.in(i) ? TensorAt(scope, node, i) : nullptr);
   }
-  if (Alias(scope, node, in)) return;
+  if (Alias(scope, node, in) || VisitBounded(scope, node, in)) return;
   if ((node.Is("Shape") || node.Is("Size")) && in.size() == 1 && in[0]) {
     Bind(scope, node.out(0), FoldShape(node, *in[0]));
     return;
@@ -190,11 +192,32 @@ void Specializer::Visit(Scope& scope, const Node& node) {
   spending_.Take(&Budgets::work, CopyWork(*copy) + InferenceWork(*copy), *copy);
   InferNode(*copy, out_.opset);
   for (size_t i = 0; i < node.outputs().size(); ++i) {
-    if (node.out(i)) Bind(scope, node.out(i), copy->out(i));
+    if (!node.out(i)) continue;
+    CheckDeclared(node, i, node.out(i)->dtype, copy->out(i)->dtype);
+    Bind(scope, node.out(i), copy->out(i));
   }
   if (Fold(scope, node, copy)) return;
   RequireShapes(*copy);
   spending_.Take(&Budgets::nodes, 1, *copy);
+}
+
+bool Specializer::VisitBounded(Scope& scope, const Node& node,
+                               const std::vector<Value*>& in) {
+  if (!bounded_.Concerns(node, in)) return false;
+  // An input whose value may be known decides before a bound does.
+  for (const Value* value : in) {
+    if (value && !SourcesOf(node, value).data) AskFor(node, value, "its sizes");
+  }
+  auto before = static_cast<int64_t>(out_.nodes().size());
+  std::vector<Value*> results = bounded_.Visit(node, in);
+  spending_.Take(&Budgets::nodes,
+                 static_cast<int64_t>(out_.nodes().size()) - before, node);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!node.out(i)) continue;
+    CheckDeclared(node, i, node.out(i)->dtype, results[i]->dtype);
+    Bind(scope, node.out(i), results[i]);
+  }
+  return true;
 }
 
 Node* Specializer::Copy(const Node& node, const std::vector<Value*>& in) {
@@ -350,6 +373,10 @@ void Specializer::AddOutput(Scope& scope, const Value* output) {
   Check(!entry.is_sequence, "[", scope.graph->file, "] graph output \"",
         output->name, "\" is a sequence; expected a tensor");
   Value* value = entry.value;
+  std::string decided = bounded_.DecidedBy(value);
+  Check(decided.empty(), "[", scope.graph->file, "] graph output \"",
+        output->name, "\" has as many rows as ", decided,
+        " finds in the data; expected a number that the input shapes decide");
   if (value->name != output->name) {
     bool taken = out_.Find(output->name) != nullptr;
     bool listed = std::ranges::find(out_.outputs, value) != out_.outputs.end();

@@ -40,6 +40,7 @@ std::string UnreadNote(const SpecializeReport& report);
 // constant. An If with a known condition is inlined; of an If on data both
 // branches are inlined, and Where selects. Loop and Scan with a known trip
 // count are unrolled. Parameters and state (Value::role) are never folded.
+// Rows whose number data decide get a bound (bounded_rows.h).
 // Names of inputs, outputs and initializers stay,
 // and so do bindings of state.
 //

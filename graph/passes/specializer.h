@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "graph/passes/bounded_rows.h"
 #include "graph/passes/specialize.h"
 
 namespace onnx_fp8 {
@@ -48,7 +49,8 @@ class Specializer {
       : out_(out),
         evaluator_(evaluator),
         values_(values),
-        spending_(spending) {}
+        spending_(spending),
+        bounded_(out, evaluator) {}
 
   Graph& Run(const Graph& graph, const std::map<std::string, Shape>& shapes);
   int64_t folded() const { return folded_; }
@@ -65,6 +67,9 @@ class Specializer {
   Value* Emit(const Node& like, const std::string& op,
               const std::vector<Value*>& in, Attributes attributes = {});
 
+  // False if no number of rows that data decide concerns the node.
+  bool VisitBounded(Scope& scope, const Node& node,
+                    const std::vector<Value*>& in);
   bool Alias(Scope& scope, const Node& node, const std::vector<Value*>& in);
   Value* FoldShape(const Node& node, const Value& x);
   Node* Copy(const Node& node, const std::vector<Value*>& in);
@@ -109,6 +114,7 @@ class Specializer {
   const Evaluator& evaluator_;
   const InputValues& values_;
   Spending& spending_;
+  BoundedRows bounded_;
   int64_t folded_ = 0;
   // How often each random node of the old graph was copied, and how many nodes
   // of the new graph have, or would have, a name ("op name").

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "base/check.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/op_facts.h"
 #include "graph/passes/expand.h"
@@ -27,7 +28,12 @@ bool RunsOn(const KernelRegistry& kernels, const Node& node) {
     return true;
   }
   if (!HasBody(node)) return false;
-  auto body = BodyGraphOf(node, kNormalOpset);
+  std::unique_ptr<Graph> body;
+  try {
+    body = BodyGraphOf(node, kNormalOpset);
+  } catch (const Error&) {  // shapes decide the body, and are not known yet
+    return false;
+  }
   return std::ranges::all_of(
       body->nodes(), [&](const Node& inner) { return RunsOn(kernels, inner); });
 }

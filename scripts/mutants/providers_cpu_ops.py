@@ -143,4 +143,7 @@ MUTANTS = (
       "providers/cpu/cpu_provider.cc",
       "return FactsOf(node).kind != OpKind::kCollective &&", "return ",
       providers("CollectivesTest.*")),
+    M("BitShift: negative numbers get zeros", "providers/cpu/ops/binary.cc",
+      "static_cast<std::make_signed_t<T>>(a) >>", "a >>",
+      providers("Binary.*")),
 )

@@ -57,4 +57,13 @@ MUTANTS = (
       "return b.Div(b.Mul(c.Dy(), largest), count);",
       "(void)count;\n  return b.Mul(c.Dy(), largest);",
       training("CollectiveGradientsTest.*")),
+    M("CumProd: the first zero has no gradient",
+      "training/gradients/gather.cc",
+      "b.Op(\"CumProd\", {b.Op(\"Where\", {first, one, x}), axis},",
+      "b.Op(\"CumProd\", {b.Op(\"Where\", {first, x, x}), axis},",
+      training("*Gathering.*")),
+    M("Scatter: a zero factor hides the others' gradient",
+      "training/gradients/scatter.cc",
+      "{is_zero(v), in_rest, b.Div(", "{is_zero(v), in_whole, b.Div(",
+      training("*Gathering.*")),
 )

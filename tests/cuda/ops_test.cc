@@ -101,6 +101,9 @@ y11: uint32[6] = BitShift<direction="LEFT">(words, shifts)
 y12: uint32[6] = BitShift<direction="RIGHT">(words, shifts)
 y13: float[3,67,41] = Mean(x, z, slope)
 y14: float[3,67,41] = Pow(x, cube)
+y15: float[3,67,41] = Mod(x, z)
+y16: int32[6] = BitShift<direction="LEFT">(small, small_others)
+y17: int32[6] = BitShift<direction="RIGHT">(small, small_others)
 )"},
     // More vectors than a block has at once; a rest; operands that repeat in
     // the last axis, in others, and in all.
@@ -134,6 +137,7 @@ y5: bool[5003] = Cast<to=9>(y3)
 y6: int32[5003] = Cast<to=6>(y5)
 y7: double[5003] = Cast<to=11>(x)
 y8: float[5003] = onnx_fp8.RoundTo<to=16>(large)
+y9: int32[5003] = BitCast<to=6>(x)
 )"},
     // ---- reductions and scans
     {"Reductions", R"(input x: float[5,33,70]
@@ -209,6 +213,8 @@ y10: int64[2,1] = ArgMax<axis=-1, select_last_index=1>(ints)
 y11: int64[2,1] = ArgMin<axis=-1, select_last_index=1>(small)
 y12: float[5,33,70] = Hardmax(x)
 y13: float[3,7,300] = Hardmax<axis=1>(wide)
+y14: float[5,33,70] = CumProd(x, middle)
+y15: int64[2,5] = CumProd<exclusive=1, reverse=1>(ints, last)
 )"},
     {"NotANumber", R"(const zero: float[2,4] = {0,1,0,2,-1,0,3,0}
 none: float[2,4] = Div(zero, zero)

@@ -277,7 +277,10 @@ const Rows kReasons[] = {
     {"onnx_fp8.*Quantize onnx_fp8.*QuantizePadded onnx_fp8.*QuantizeRows "
      "onnx_fp8.*Transpose onnx_fp8.*Padded onnx_fp8.QuantizeColumns",
      "the kernel is that of an op with a case, followed by a quantizer"},
-    {"OneHot Scatter", "it moves elements, as others with a case do"},
+    {"CumProd Col2Im GlobalLpPool RoiAlign",
+     "it has no body, and sums or products that may overflow in any order: "
+     "ONNX's node cases"},
+    {"BitCast OneHot Scatter", "it moves elements, as others with a case do"},
 };
 
 // Why the body says nothing in double.

@@ -66,6 +66,8 @@ bool HasKernels(const Graph& graph) {
 constexpr const char* kFourDigits[] = {
     "test_averagepool_2d_ceil_last_window_starts_on_pad",
     "test_gridsample_bicubic",
+    "test_roialign_aligned_false",
+    "test_roialign_aligned_true",
 };
 
 // |a - b| may be up to relative * |b| + absolute.

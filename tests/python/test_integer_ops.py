@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that quantizers write: `onnx-fp8 run` compared with stock onnxruntime, code by code."""
-import pathlib
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
+from onnx.backend.test.loader import load_node_model_tests
 from program import run
 
 onnxruntime.set_default_logger_severity(4)
@@ -93,19 +92,17 @@ def test_every_code_is_that_of_onnxruntime(name, tmp_path):
         np.testing.assert_array_equal(got, expected)
 
 
-NODE_CASES = pathlib.Path(onnx.__file__).parent / "backend/test/data/node"
-
-
 @pytest.mark.parametrize("scales", ["float32", "float16"])
 @pytest.mark.parametrize("form", ["2D", "3D"])
 def test_codes_beyond_the_type_saturate(form, scales, tmp_path):
     """ONNX's own cases, whose expected results wrap around; tests/providers/onnx_node_cases.cc leaves them out."""
-    case = NODE_CASES / f"test_qlinearmatmul_{form}_int8_{scales}"
-    model = onnx.load(case / "model.onnx")
-    feeds = {info.name: numpy_helper.to_array(onnx.load_tensor(case / f"test_data_set_0/input_{i}.pb"))
-             for i, info in enumerate(model.graph.input)}
+    name = f"test_qlinearmatmul_{form}_int8_{scales}"
+    case, = (case for case in load_node_model_tests() if case.name == name)
+    feeds = {info.name: array for info, array in zip(case.model.graph.input, case.data_sets[0][0])}
+    onnx.save(case.model, tmp_path / "model.onnx")
     np.savez(tmp_path / "d.npz", **feeds)
-    run("run", case / "model.onnx", "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
-    expected, = onnxruntime.InferenceSession(case / "model.onnx", providers=["CPUExecutionProvider"]).run(None, feeds)
+    run("run", tmp_path / "model.onnx", "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
+    expected, = onnxruntime.InferenceSession(
+        tmp_path / "model.onnx", providers=["CPUExecutionProvider"]).run(None, feeds)
     assert (expected == -128).any()
     np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["y"], expected)

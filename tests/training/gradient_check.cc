@@ -66,6 +66,7 @@ struct Problem {
 };
 
 void Build(const GradientCase& c, Problem& p) {
+  p.graph.opset = 28;  // the newest
   std::vector<Value*> inputs;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     const Operand& operand = c.inputs[i];

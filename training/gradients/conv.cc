@@ -113,9 +113,33 @@ void ConvTranspose(C& c) {
   if (c.Needs(1)) c.Set(1, WeightGradient(c.b, c.Dy(), x, w, group));
 }
 
+// The columns of dy: a convolution whose filters each pick one tap.
+Value* Col2Im(C& c) {
+  Builder& b = c.b;
+  const Shape &x = *c.In(0)->shape, &image = *c.Out(0)->shape;
+  Shape block = ConstantInts(c, 2, "block_shape");
+  int64_t taps = NumElements(block);
+  Shape one_channel = image, filters = {taps, 1};
+  one_channel[0] *= one_channel[1];
+  one_channel[1] = 1;
+  filters.insert(filters.end(), block.begin(), block.end());
+  std::vector<double> picks(static_cast<size_t>(taps * taps), 0);
+  for (int64_t i = 0; i < taps; ++i) {
+    picks[static_cast<size_t>(i * (taps + 1))] = 1;
+  }
+  Value* weight = b.Constant(
+      ConvertTo(Tensor::From<double>(filters, picks), c.Dy()->dtype));
+  Attributes attributes = c.node.attributes;
+  attributes["kernel_shape"] = block;
+  Value* columns =
+      b.Op("Conv", {b.Reshape(c.Dy(), one_channel), weight}, attributes);
+  return b.Reshape(columns, x);
+}
+
 }  // namespace
 
 void RegisterConvGradients(GradientRegistry& r) {
+  r.Add("Col2Im", Unary<Col2Im>);
   r.Add("Conv", Conv);
   r.Add("ConvTranspose", ConvTranspose);
 }

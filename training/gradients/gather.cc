@@ -3,6 +3,7 @@
 // Reads at computed places. The gradient adds into zeros: by ScatterElements or
 // GatherGrad, never by ScatterND, which races in stock ONNX Runtime.
 #include "graph/export_record.h"
+#include "training/gradients/flat_rows.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -64,12 +65,7 @@ Value* GatherND(C& c) {
     per_batch *= (*indices->shape)[i];
   }
   int64_t batch_count = NumElements(batches);
-  // Negative indices count from the end of their own axis.
-  Value* at = b.Op("Where", {b.Op("Less", {indices, b.Int(0)}),
-                             b.Add(indices, b.Ints(sizes)), indices});
-  at = b.ReduceSum(b.Mul(at, b.Ints(Strides(sizes))), {indices->rank() - 1},
-                   false);
-  at = b.Reshape(at, {batch_count, per_batch});
+  Value* at = b.Reshape(FlatRows(b, indices, sizes), {batch_count, per_batch});
   if (batch_count > 1) {
     std::vector<int64_t> offsets = Range(0, batch_count);
     for (int64_t& offset : offsets) offset *= rows;
@@ -94,6 +90,30 @@ Value* CumSum(C& c) {
                  {"reverse", int64_t{c.node.Int("reverse", 0) == 0}}});
 }
 
+// dx_k = Σ_i dy_i · (the product y_i without its factor x_k). That is
+// Σ dy_i y_i / x_k until the first zero of a line. Of that zero, the products
+// are those of the line with a 1 in its place; behind it, they are 0.
+Value* CumProd(C& c) {
+  Builder& b = c.b;
+  Value *x = c.In(0), *axis = c.In(1);
+  auto sums = [&](Value* terms) {
+    return b.Op("CumSum", {terms, axis},
+                {{"exclusive", c.node.Int("exclusive", 0)},
+                 {"reverse", int64_t{c.node.Int("reverse", 0) == 0}}});
+  };
+  Value *zero = b.Scalar(0, x), *one = b.Scalar(1, x);
+  Value* is_zero = b.Op("Equal", {x, zero});
+  Value* zeros = b.Op("CumSum", {ZeroOne(b, is_zero, x), axis},
+                      {{"reverse", c.node.Int("reverse", 0)}});
+  Value* first = b.Op("And", {is_zero, b.Op("Equal", {zeros, one})});
+  Value* others = b.Op("CumProd", {b.Op("Where", {first, one, x}), axis},
+                       c.node.attributes);
+  Value* before =
+      b.Div(sums(b.Mul(c.Dy(), c.Out(0))), b.Op("Where", {is_zero, one, x}));
+  return b.Op("Where", {first, sums(b.Mul(c.Dy(), others)),
+                        Masked(b, b.Op("Equal", {zeros, zero}), before)});
+}
+
 // values = (off, on): each gets the sum of dy where y is off or on.
 void OneHot(C& c) {
   if (!c.Needs(2)) return;
@@ -111,7 +131,16 @@ void OneHot(C& c) {
 
 }  // namespace
 
+Value* FlatRows(Builder& b, Value* indices, const Shape& sizes) {
+  indices = b.Cast(indices, DType::kInt64);
+  Value* at = b.Op("Where", {b.Op("Less", {indices, b.Int(0)}),
+                             b.Add(indices, b.Ints(sizes)), indices});
+  return b.ReduceSum(b.Mul(at, b.Ints(Strides(sizes))), {indices->rank() - 1},
+                     false);
+}
+
 void RegisterGatherGradients(GradientRegistry& r) {
+  r.Add("CumProd", Unary<CumProd>);
   r.Add("CumSum", Unary<CumSum>);
   r.Add("Gather", Unary<Gather>);
   r.Add("GatherElements", Unary<GatherElements>);

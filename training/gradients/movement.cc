@@ -151,8 +151,13 @@ Value* SpaceToDepth(C& c) {
   Builder& b = c.b;
   const Shape& x = *c.In(0)->shape;
   int64_t s = c.node.Int("blocksize", 1);
-  Value* split = b.Reshape(c.Dy(), {x[0], s, s, x[1], x[2] / s, x[3] / s});
-  return b.Reshape(b.Transpose(split, {0, 3, 4, 1, 5, 2}), x);
+  bool crd = c.node.String("mode", "DCR") == "CRD";
+  int64_t h = x[2] / s, w = x[3] / s;
+  Value* moved = crd ? b.Transpose(b.Reshape(c.Dy(), {x[0], x[1], s, s, h, w}),
+                                   {0, 1, 4, 2, 5, 3})
+                     : b.Transpose(b.Reshape(c.Dy(), {x[0], s, s, x[1], h, w}),
+                                   {0, 3, 4, 1, 5, 2});
+  return b.Reshape(moved, x);
 }
 
 Value* Trilu(C& c) {

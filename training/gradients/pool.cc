@@ -62,7 +62,9 @@ Value* AveragePool(C& c) {
 }
 
 // dx = sign(x) |x|^(p-1) Σ_windows dy y^(1-p); a window of zeros has no slope.
-Value* LpPool(C& c) {
+// `spread` adds the term of each window to the elements that it reads.
+template <typename Spread>
+Value* PowerMean(C& c, Spread spread) {
   Builder& b = c.b;
   Value *x = c.In(0), *y = c.Out(0);
   double p = static_cast<double>(c.node.Int("p", 2));
@@ -70,8 +72,16 @@ Value* LpPool(C& c) {
   Value* share =
       b.Mul(c.Dy(), Masked(b, positive, b.Op("Pow", {y, b.Scalar(1 - p, y)})));
   Value* power = b.Op("Pow", {b.Op("Abs", {x}), b.Scalar(p - 1, x)});
-  return b.Mul(b.Mul(b.Op("Sign", {x}), power),
-               SpreadWindows(c, share, PoolWindow(c)));
+  return b.Mul(b.Mul(b.Op("Sign", {x}), power), spread(share));
+}
+
+Value* LpPool(C& c) {
+  return PowerMean(
+      c, [&](Value* t) { return SpreadWindows(c, t, PoolWindow(c)); });
+}
+
+Value* GlobalLpPool(C& c) {
+  return PowerMean(c, [](Value* t) { return t; });  // it broadcasts
 }
 
 // x as a flat vector with dy added at `indices`.
@@ -124,6 +134,7 @@ Value* GlobalMaxPool(C& c) {
 void RegisterPoolGradients(GradientRegistry& r) {
   r.Add("AveragePool", Unary<AveragePool>);
   r.Add("GlobalAveragePool", Unary<GlobalAveragePool>);
+  r.Add("GlobalLpPool", Unary<GlobalLpPool>);
   r.Add("GlobalMaxPool", Unary<GlobalMaxPool>);
   r.Add("LpPool", Unary<LpPool>);
   r.Add("MaxPool", Unary<MaxPool>);

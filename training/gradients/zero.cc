@@ -8,6 +8,7 @@ void RegisterZeroGradients(GradientRegistry& r) {
   for (const char* op : {"ArgMax",
                          "ArgMin",
                          "Bernoulli",
+                         "BitCast",
                          "Ceil",
                          "ConstantOfShape",
                          "Equal",

@@ -176,6 +176,9 @@ struct ModOp {  // sign of the divisor
   template <typename T>
   T operator()(T a, T b) const {
     T r = FmodOp()(a, b);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (r == 0) return std::copysign(r, b);
+    }
     return r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
   }
 };
@@ -242,8 +245,6 @@ void Mod(KernelContext& ctx) {
   Operands o(ctx);
   if (o.y.size() > 0) CheckDivisor(ctx, o.b);
   bool fmod = ctx.Int("fmod", 0) != 0;
-  Check(fmod || IsInteger(o.a.dtype()), "[", ctx.Where(),
-        "] expected integers or fmod = 1, got ", Name(o.a.dtype()));
   Broadcast(o.a, o.b, o.y,
             fmod ? NumericLoop<FmodOp>(ctx, o.a.dtype())
                  : NumericLoop<ModOp>(ctx, o.a.dtype()));
@@ -405,7 +406,8 @@ void Bitwise(KernelContext& ctx) {
   });
 }
 
-// Shifting by the width or more leaves 0.
+// On unsigned elements, whatever the sign. Shifting by the width or more, or by
+// a negative number, leaves 0.
 struct LeftOp {
   template <typename T>
   T operator()(T a, T b) const {
@@ -421,8 +423,25 @@ struct RightOp {
   }
 };
 
+// Of a signed integer: leaves -1 of a negative one.
+struct SignedRightOp {
+  template <typename T>
+  T operator()(T a, T b) const {
+    constexpr T kMost = 8 * sizeof(T) - 1;
+    return static_cast<T>(static_cast<std::make_signed_t<T>>(a) >>
+                          std::min(b, kMost));
+  }
+};
+
 void BitShift(KernelContext& ctx) {
-  ShiftsRight(ctx) ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
+  switch (ShiftOf(ctx)) {
+    case Shift::kLeft:
+      return Bitwise<LeftOp>(ctx);
+    case Shift::kRight:
+      return Bitwise<RightOp>(ctx);
+    case Shift::kSignedRight:
+      return Bitwise<SignedRightOp>(ctx);
+  }
 }
 
 // --- Where ------------------------------------------------------------------

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "base/saturating_cast.h"
 #include "onnx_fp8/float8.h"
 #include "providers/arguments.h"
+#include "providers/bit_cast.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"
@@ -207,6 +209,12 @@ void CastLike(KernelContext& ctx) {
   CastTo(ctx, Operand(ctx, 0), Operand(ctx, 1).dtype());
 }
 
+void BitCast(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor& y = ctx.Out(0, BitCastTarget(ctx), x.shape());
+  if (x.bytes() > 0) std::memcpy(y.raw(), x.raw(), x.bytes());
+}
+
 // In float, and in double as the body: a Cast there and back.
 void RoundTo(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
@@ -235,6 +243,7 @@ void RoundTo(KernelContext& ctx) {
 }  // namespace
 
 void RegisterCast(KernelRegistry& r) {
+  r.Add("BitCast", BitCast);
   r.Add("Cast", Cast);
   r.Add("CastLike", CastLike);
   r.Add("RoundTo", RoundTo,

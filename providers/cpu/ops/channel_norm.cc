@@ -192,6 +192,7 @@ void LpNormalization(KernelContext& ctx) {
                       sum += p == 1 ? std::fabs(e) : e * e;
                     }
                     double norm = p == 1 ? sum : std::sqrt(sum);
+                    if (norm == 0) norm = 1;  // zeros stay zeros
                     for (int64_t i = 0; i < v.n; ++i) {
                       out[i * v.inner] = static_cast<T>(in[i * v.inner] / norm);
                     }

@@ -135,7 +135,7 @@ void RegisterConstant(KernelRegistry& r) {
   r.Add("ConstantOfShape", ConstantOfShape, {.host_inputs = {0}});
   r.Add("Shape", ShapeOf);
   r.Add("Size", Size);
-  r.Add("Range", Range, {.host_inputs = {0, 1, 2}});
+  r.Add("Range", Widened<Range>, {.host_inputs = {0, 1, 2}});
   r.Add("EyeLike", EyeLike);
 }
 

@@ -277,11 +277,40 @@ void ConvTranspose(KernelContext& ctx) {
   });
 }
 
+// x (N, C·taps, positions) → y (N, C, image): the columns, added up.
+void Col2Im(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  std::vector<int64_t> image = IntsIn(ctx, 1), block = IntsIn(ctx, 2);
+  int64_t taps = 1;
+  for (int64_t size : block) {
+    Check(size > 0 && !__builtin_mul_overflow(taps, size, &taps), "[",
+          ctx.Where(), "] expected a block of sizes above 0, got ",
+          ToString(block));
+  }
+  Check(x.rank() == 3 && x.dim(1) % taps == 0, "[", ctx.Where(),
+        "] expected x (N,C·", taps, ",positions), got ", ToString(x.shape()));
+  Shape shape = {x.dim(0), x.dim(1) / taps};
+  shape.insert(shape.end(), image.begin(), image.end());
+  Window w = WindowOver(ctx, shape, block);
+  Check(x.dim(2) == Window::Product(w.out), "[", ctx.Where(), "] expected ",
+        Window::Product(w.out), " positions, got ", x.dim(2));
+  Tensor& y = ctx.Out(0, x.dtype(), shape);
+  if (y.size() == 0) return;
+  const TapRanges ranges(w);
+  DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
+    std::fill_n(y.data<T>(), y.size(), T{0});
+    // One image whose channels are those of all images.
+    AddColumns(w, ranges, x.data<T>(), x.dim(0) * shape[1], 0, x.dim(2),
+               y.data<T>());
+  });
+}
+
 }  // namespace
 
 void RegisterConv(KernelRegistry& r) {
-  r.Add("Conv", Conv);
-  r.Add("ConvTranspose", ConvTranspose);
+  r.Add("Col2Im", Widened<Col2Im>, {.host_inputs = {1, 2}});
+  r.Add("Conv", Widened<Conv>);
+  r.Add("ConvTranspose", Widened<ConvTranspose>);
 }
 
 }  // namespace onnx_fp8

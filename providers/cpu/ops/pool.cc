@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/ops/roi_align.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
 #include "providers/divide_up.h"
@@ -225,6 +226,17 @@ void GlobalAveragePool(KernelContext& ctx) {
   });
 }
 
+// (Σ |x|^p)^(1/p)
+void GlobalLpPool(KernelContext& ctx) {
+  auto p = static_cast<double>(ctx.Int("p", 2));
+  Check(p >= 1, "[", ctx.Where(), "] expected p >= 1, got ", p);
+  GlobalPool(ctx, [p]<typename T>(const T* x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += std::pow(std::fabs(double{x[i]}), p);
+    return static_cast<T>(std::pow(sum, 1 / p));
+  });
+}
+
 void GlobalMaxPool(KernelContext& ctx) {
   GlobalPool(ctx, []<typename T>(const T* x, int64_t n) {
     T best = x[0];
@@ -242,7 +254,9 @@ void RegisterPool(KernelRegistry& r) {
   r.Add("AveragePool", AveragePool);
   r.Add("LpPool", LpPool);
   r.Add("GlobalAveragePool", GlobalAveragePool);
+  r.Add("GlobalLpPool", GlobalLpPool);
   r.Add("GlobalMaxPool", GlobalMaxPool);
+  r.Add("RoiAlign", RoiAlign);
 }
 
 }  // namespace onnx_fp8

@@ -75,7 +75,17 @@ void ArgExtreme(KernelContext& ctx) {
   });
 }
 
-void CumSum(KernelContext& ctx) {
+struct RunningSum {
+  static constexpr int kFirst = 0;
+  static auto Next(auto acc, auto x) { return acc + x; }
+};
+struct RunningProduct {
+  static constexpr int kFirst = 1;
+  static auto Next(auto acc, auto x) { return acc * x; }
+};
+
+template <typename Op>
+void Running(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   const Tensor& axes = Operand(ctx, 1);
   Check(axes.size() == 1 && IsInteger(axes.dtype()), "[", ctx.Where(),
@@ -93,13 +103,14 @@ void CumSum(KernelContext& ctx) {
         std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
     ForColumns(v, [&](int64_t outer, int64_t column, int64_t columns) {
       int64_t base = outer * v.n * v.inner + column;
-      Acc acc[kScanColumns] = {};
+      Acc acc[kScanColumns];
+      std::fill_n(acc, columns, Acc{Op::kFirst});
       for (int64_t k = 0; k < v.n; ++k) {
         int64_t row = base + (reverse ? v.n - 1 - k : k) * v.inner;
         const T* in = x.data<T>() + row;
         T* out = y.data<T>() + row;
         for (int64_t j = 0; j < columns; ++j) {
-          Acc next = acc[j] + static_cast<Acc>(in[j]);
+          Acc next = Op::Next(acc[j], static_cast<Acc>(in[j]));
           out[j] = static_cast<T>(exclusive ? acc[j] : next);
           acc[j] = next;
         }
@@ -113,7 +124,8 @@ void CumSum(KernelContext& ctx) {
 void RegisterScan(KernelRegistry& r) {
   r.Add("ArgMax", Widened<ArgExtreme<true>>);
   r.Add("ArgMin", Widened<ArgExtreme<false>>);
-  r.Add("CumSum", Widened<CumSum>, {.host_inputs = {1}});
+  r.Add("CumProd", Widened<Running<RunningProduct>>, {.host_inputs = {1}});
+  r.Add("CumSum", Widened<Running<RunningSum>>, {.host_inputs = {1}});
 }
 
 }  // namespace onnx_fp8

@@ -53,6 +53,13 @@ struct PReluOp {
 struct FmodOp {  // sign of the dividend; exact
   __device__ float operator()(float a, float b) const { return fmodf(a, b); }
 };
+struct ModOp {  // sign of the divisor
+  __device__ float operator()(float a, float b) const {
+    float r = fmodf(a, b);
+    if (r == 0) return copysignf(r, b);
+    return (r < 0) != (b < 0) ? r + b : r;
+  }
+};
 struct PowOp {
   __device__ float operator()(float a, float b) const {
     if (b == 2) return a * a;
@@ -179,7 +186,8 @@ struct BitXorOp {
     return a ^ b;
   }
 };
-// Shifting by the width or more leaves 0.
+// On unsigned elements, whatever the sign. Shifting by the width or more, or by
+// a negative number, leaves 0.
 struct LeftOp {
   template <typename T>
   __device__ T operator()(T a, T b) const {
@@ -190,6 +198,14 @@ struct RightOp {
   template <typename T>
   __device__ T operator()(T a, T b) const {
     return b < 8 * sizeof(T) ? static_cast<uint64_t>(a) >> b : 0;
+  }
+};
+// Of a signed integer: leaves -1 of a negative one.
+struct SignedRightOp {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    constexpr T kMost = 8 * sizeof(T) - 1;
+    return static_cast<std::make_signed_t<T>>(a) >> (b < kMost ? b : kMost);
   }
 };
 
@@ -248,9 +264,7 @@ void Mod(KernelContext& ctx) {
   if (IsInteger(Operand(ctx, 0).dtype())) {
     return Integers(ctx, IntModOp{DivisorsOf(ctx), fmod});
   }
-  Check(fmod, "[", ctx.Where(), "] expected integers or fmod = 1, got ",
-        Name(ctx.In(0).dtype()));
-  Floats<FmodOp>(ctx);
+  fmod ? Floats<FmodOp>(ctx) : Floats<ModOp>(ctx);
 }
 
 // Of an exponent of integers, as floats.
@@ -431,7 +445,14 @@ void Bitwise(KernelContext& ctx) {
 }
 
 void BitShift(KernelContext& ctx) {
-  ShiftsRight(ctx) ? Bitwise<RightOp>(ctx) : Bitwise<LeftOp>(ctx);
+  switch (ShiftOf(ctx)) {
+    case Shift::kLeft:
+      return Bitwise<LeftOp>(ctx);
+    case Shift::kRight:
+      return Bitwise<RightOp>(ctx);
+    case Shift::kSignedRight:
+      return Bitwise<SignedRightOp>(ctx);
+  }
 }
 
 // ---- Where

@@ -210,6 +210,15 @@ void RoundMany(std::span<KernelContext> nodes) {
 
 void RoundTo(KernelContext& ctx) { RoundMany({&ctx, 1}); }
 
+void BitCast(KernelContext& ctx) {
+  const Tensor& x = Operand(ctx, 0);
+  Tensor& y = ctx.Out(0, BitCastTarget(ctx), x.shape());
+  if (x.bytes() == 0) return;
+  ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(),
+                                cudaMemcpyDeviceToDevice,
+                                QueueOf(ctx).stream()));
+}
+
 }  // namespace
 
 void Convert(const Queue& queue, const std::string& where, const void* x,
@@ -231,6 +240,7 @@ void Convert(const Queue& queue, const std::string& where, const void* x,
 }
 
 void RegisterCast(KernelRegistry& r) {
+  r.Add("BitCast", BitCast);
   r.Add("Cast", Cast);
   r.Add("RoundTo", RoundTo,
         {.in_place = {{0, 0}},

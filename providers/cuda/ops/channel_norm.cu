@@ -266,6 +266,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   SumOfBlock(sum, unused);
   double norm = squares ? sqrt(sum) : sum;
+  if (norm == 0) norm = 1;  // zeros stay zeros
   for (int64_t i = threadIdx.x; i < v.n; i += kThreads) {
     int64_t at = start + i * v.inner;
     Store(y, at, static_cast<float>(Load(x, at) / norm));

@@ -100,27 +100,29 @@ void Hardmax(KernelContext& ctx) {
          QueueOf(ctx).stream(), InOf<float>(ctx, 0), v, y);
 }
 
-// ---- CumSum
+// ---- CumSum, CumProd
 
-template <typename T>
+template <typename T, bool kProduct>
 __global__ void __launch_bounds__(kThreads)
-    CumSumKernel(In<T> x, AxisView v, bool exclusive, bool reverse, Out<T> y) {
+    RunningKernel(In<T> x, AxisView v, bool exclusive, bool reverse, Out<T> y) {
   // Integers wrap around.
   using Acc = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
   int64_t slice = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (slice >= v.outer * v.inner) return;
   int64_t base = slice / v.inner * v.n * v.inner + slice % v.inner;
-  Acc sum = 0;
+  Acc acc = kProduct;
   AmaxPart unused;
   for (int64_t k = 0; k < v.n; ++k) {
     int64_t at = base + (reverse ? v.n - 1 - k : k) * v.inner;
-    Acc next = sum + static_cast<Acc>(x.At(at));
-    y.Put(at, static_cast<T>(exclusive ? sum : next), unused);
-    sum = next;
+    Acc value = static_cast<Acc>(x.At(at));
+    Acc next = kProduct ? acc * value : acc + value;
+    y.Put(at, static_cast<T>(exclusive ? acc : next), unused);
+    acc = next;
   }
 }
 
-void CumSum(KernelContext& ctx) {
+template <bool kProduct>
+void Running(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &axes = Operand(ctx, 1);
   Check(axes.size() == 1 && IsInteger(axes.dtype()), "[", ctx.Where(),
         "] expected one integer axis, got ", Name(axes.dtype()), " ",
@@ -132,8 +134,8 @@ void CumSum(KernelContext& ctx) {
   ForNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
     Out<T> y = OutTo<T>(ctx, 0, x.shape());
     if (x.size() == 0) return;
-    Launch(CumSumKernel<T>, BlocksFor(v.outer * v.inner), kThreads, 0,
-           QueueOf(ctx).stream(), InOf<T>(ctx, 0), v, exclusive, reverse, y);
+    Launch(RunningKernel<T, kProduct>, BlocksFor(v.outer * v.inner), kThreads,
+           0, QueueOf(ctx).stream(), InOf<T>(ctx, 0), v, exclusive, reverse, y);
   });
 }
 
@@ -143,7 +145,8 @@ void RegisterScan(KernelRegistry& r) {
   r.Add("ArgMax", ArgExtreme<true>, {.narrow_in = {0}});
   r.Add("ArgMin", ArgExtreme<false>, {.narrow_in = {0}});
   r.Add("Hardmax", Hardmax, {.narrow_in = {0}});
-  r.Add("CumSum", CumSum, {.host_inputs = {1}, .narrow_in = {0}});
+  r.Add("CumProd", Running<true>, {.host_inputs = {1}, .narrow_in = {0}});
+  r.Add("CumSum", Running<false>, {.host_inputs = {1}, .narrow_in = {0}});
 }
 
 }  // namespace onnx_fp8::cuda

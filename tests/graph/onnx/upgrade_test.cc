@@ -31,7 +31,7 @@ output f
 )");
   Upgrade(*graph);
   Verify(*graph);
-  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 28
 input x: float[2,3,4,4]
 input grid: float[2,5,5,2]
 const a.axes: int64[2] = {2,3}
@@ -60,7 +60,7 @@ output a
 output b
 )");
   Upgrade(*graph);
-  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 28
 input x: float[2,3,4,4]
 input r: float[5,4]
 input i: int64[5]
@@ -83,7 +83,7 @@ f: ? = Dropout<ratio=0.5>(e)
 output f
 )");
   Upgrade(*graph);
-  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 28
 input x: float16[2,3,4]
 const a.starts: int64[1] = {0}
 const a.ends: int64[1] = {1}
@@ -116,7 +116,7 @@ output b
 )");
   Upgrade(*graph);
   Verify(*graph);
-  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 28
 input x: float[2,3,4,1]
 const n: int64[] = {8}
 const a.axis: int64[] = {1}
@@ -139,7 +139,7 @@ output b
 )");
   Upgrade(*graph);
   Verify(*graph);
-  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 28
 input x: float[2,3,4]
 a: float[2,3,4] = Softmax<axis=-1>(x)
 b.Flatten: float[2,12] = Flatten<axis=1>(a)
@@ -161,7 +161,7 @@ TEST(Upgrade, FiveOutputsAreBatchNormInTraining) {
   auto graph = ParseGraph(kNorm);
   Upgrade(*graph);
   Verify(*graph);
-  EXPECT_EQ(Print(*graph), R"(graph "g" opset 25
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 28
 input x: float[2,3,4]
 param g: float[3]
 y: float[2,3,4], m: float[3], v: float[3] = BatchNormalization<training_mode=1>(x, g, g, g, g)
@@ -208,7 +208,7 @@ y: ? = Resize<coordinate_transformation_mode="tf_half_pixel_for_nn", mode="linea
 }
 
 TEST(Upgrade, NewFormsStay) {
-  const char* text = R"(graph "g" opset 25
+  const char* text = R"(graph "g" opset 28
 input x: float[2,3]
 a: float[2,3] = ReduceMean<axes=[1]>(x)
 output a
@@ -221,7 +221,7 @@ output a
 TEST(Upgrade, RefusesOtherOpsets) {
   auto graph = ParseGraph("graph \"g\" opset 6\n");
   EXPECT_THROW(Upgrade(*graph), Error);
-  graph = ParseGraph("graph \"g\" opset 26\n");
+  graph = ParseGraph("graph \"g\" opset 29\n");
   EXPECT_THROW(Upgrade(*graph), Error);
 }
 

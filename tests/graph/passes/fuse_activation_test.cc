@@ -32,6 +32,26 @@ output y
   ExpectSameValues(FuseActivations, kErf, 5e-7);
 }
 
+TEST(FuseActivations, OnnxSwiGLU) {
+  const char text[] = R"(graph "g" opset 28
+input x: float[3,8]
+input g: float[3,8]
+a: float[3,8] = SwiGLU(x, g)
+b: float[3,8] = SwiGLU<alpha=0.5>(a, g)
+s: float[3,8] = Swish(b)
+c: float[3,8] = Mul(s, g)
+output c
+)";
+  EXPECT_EQ(AfterPass(FuseActivations, text), R"(graph "g" opset 28
+input x: float[3,8]
+input g: float[3,8]
+a: float[3,8] = onnx_fp8.SwiGLU(x, g)
+b: float[3,8] = SwiGLU<alpha=0.5>(a, g)
+c: float[3,8] = onnx_fp8.SwiGLU(b, g)
+output c
+)");
+}
+
 // Other orders of its factors in which exporters write it.
 TEST(FuseActivations, FactorsInAnyOrder) {
   for (const char* tail :

@@ -207,9 +207,17 @@ def range_without_end(folder):
                            more=constants(**{"from": np.int64(0), "to": np.int64(1 << 60), "by": np.int64(1)})), folder)
 
 
-@cases("[NonZero where] shape of \"y\" depends on data")
+@cases("[m.onnx] graph output \"y\" has as many rows as NonZero where finds in the data")
 def shape_that_depends_on_data(folder):
-    return inspect(through(node("NonZero", ["x"], ["y"], "where")), folder)
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT64, None)]
+    return inspect(through(node("NonZero", ["x"], ["y"], "where"), outputs=outputs), folder)
+
+
+@cases("[TopK best] TopK reads rows whose number data decide, and has no rule for them here: it is along the rows; "
+       "rewrite the model so that a mask selects the rows")
+def rows_that_an_op_can_not_bound(folder):
+    return inspect(through(node("NonZero", ["x"], ["at"], "where"), node("TopK", ["at", "one"], ["y", "i"], "best"),
+                           more=constants(one=np.array([1]))), folder)
 
 
 @cases(r"[m.onnx: Relu \x1b[2J\x07] Unrecognized attribute: slope")

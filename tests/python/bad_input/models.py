@@ -5,7 +5,7 @@ from onnx import TensorProto, helper
 
 from program import run
 
-from bad_input.case import FIXTURES, Cases, cut, good, inspect, model, save, tensors, train, weights
+from bad_input.case import FIXTURES, Cases, cut, good, inspect, linear_nodes, model, save, tensors, train, weights
 
 CASES = cases = Cases()
 MLP = FIXTURES / "mlp" / "d18.onnx"
@@ -86,19 +86,77 @@ def no_opset(folder):
     return inspect(proto, folder)
 
 
-@cases("[m.onnx] expected ONNX opset 7 to 25, got 99; export the model with one of these")
+@cases("[m.onnx] expected ONNX opset 7 to 28, got 99; export the model with one of these")
 def opset_of_the_future(folder):
     return inspect(model(opset=99), folder)
 
 
-@cases("[m.onnx] expected ONNX opset 7 to 25, got 6; export the model with one of these")
+@cases("[m.onnx] expected ONNX opset 7 to 28, got 6; export the model with one of these")
 def opset_of_the_past(folder):
     return inspect(model(opset=6), folder)
 
 
-@cases("[m.onnx] expected ONNX opset 7 to 25, got 4294967314")
+@cases("[m.onnx] expected ONNX opset 7 to 28, got 4294967314")
 def opset_beyond_32_bits(folder):
     return inspect(model(opset=(1 << 32) + 18), folder)
+
+
+@cases('[m.onnx] expected one opset of the ONNX domain ("" or "ai.onnx"), got 18 and 17', "remove the opset_import")
+def two_opsets(folder):
+    return inspect(model(imports=[helper.make_opsetid("ai.onnx", 17)]), folder)
+
+
+@cases("[m.onnx] expected ONNX's IR version 1 to 14, got 15; export the model with one of these")
+def ir_of_the_future(folder):
+    proto = model()
+    proto.ir_version = 15
+    return inspect(proto, folder)
+
+
+@cases("[Add sum] expected output 0 to be declared as float, which the node computes, got int64")
+def output_declared_as_another_type(folder):
+    return inspect(model(outputs=[helper.make_tensor_value_info("y", TensorProto.INT64, None)]), folder)
+
+
+@cases("[Identity same] expected output 0 to be declared as float, which the node computes, got int64")
+def alias_declared_as_another_type(folder):
+    nodes = [*linear_nodes()[:1], helper.make_node("Identity", ["xw"], ["y"], "same")]
+    return inspect(model(nodes, outputs=[helper.make_tensor_value_info("y", TensorProto.INT64, None)]), folder)
+
+
+@cases("[MatMul product] expected output 0 to be declared as float, which the node computes, got double")
+def value_declared_as_another_type(folder):
+    proto = model(opset=11)
+    proto.graph.value_info.append(helper.make_tensor_value_info("xw", TensorProto.DOUBLE, None))
+    return inspect(proto, folder)
+
+
+@cases('[m.onnx] expected one type of "y", got float and int32')
+def value_declared_twice(folder):
+    proto = model()
+    proto.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.INT32, None))
+    return inspect(proto, folder)
+
+
+@cases('[m.onnx] expected one type of "x", got float and int64')
+def input_as_output_of_another_type(folder):
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+               helper.make_tensor_value_info("x", TensorProto.INT64, None)]
+    return inspect(model(outputs=outputs), folder)
+
+
+@cases('[m.onnx] expected one type of "w", got float and double')
+def default_of_another_type(folder):
+    proto = model()
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.DOUBLE, [5, 3]))
+    return inspect(proto, folder)
+
+
+@cases('[m.onnx] expected initializer "w" of shape [4,3], as the input of that name declares it, got [5,3]')
+def default_of_another_shape(folder):
+    proto = model()
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 3]))
+    return inspect(proto, folder)
 
 
 @cases("[m.onnx w] expected 15 elements of float for shape [5,3], got 56 bytes")

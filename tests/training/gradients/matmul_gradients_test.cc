@@ -90,6 +90,41 @@ std::vector<GradientCase> EinsumCases() {
   };
 }
 
+std::vector<GradientCase> BodyCases() {
+  auto flags = [](int64_t inverse, int64_t onesided) {
+    return Attributes{{"inverse", inverse}, {"onesided", onesided}};
+  };
+  return {
+      {"Dft", "DFT", {X({2, 5, 2}), None(), Int(1)}, flags(0, 0)},
+      {"DftInverseOfLonger",
+       "DFT",
+       {X({3, 2, 2}), Int(5), Int(0)},
+       flags(1, 0)},
+      {"DftOnesided", "DFT", {X({2, 6, 1}), None(), Int(-2)}, flags(0, 1)},
+      {"DftInverseOnesided",
+       "DFT",
+       {X({2, 4, 2}), None(), Int(1)},
+       flags(1, 1)},
+      {"DftInverseOnesidedOdd",
+       "DFT",
+       {X({2, 4, 2}), Int(7), Int(1)},
+       flags(1, 1)},
+      {"Stft",
+       "STFT",
+       {X({2, 9, 1}), Int(3), X({4}), Int(4)},
+       {{"onesided", int64_t{1}}}},
+      {"StftComplex",
+       "STFT",
+       {X({1, 8, 2}), Int(2), None(), Int(4)},
+       {{"onesided", int64_t{0}}}},
+      {"Det", "Det", {X({3, 3})}},
+      {"DetOfMany", "Det", {X({2, 3, 4, 4})}},
+      {"DetOfOne", "Det", {X({2, 1, 1})}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Bodies, Products, testing::ValuesIn(BodyCases()),
+                         CaseName);
 INSTANTIATE_TEST_SUITE_P(MatMul, Products, testing::ValuesIn(MatMulCases()),
                          CaseName);
 INSTANTIATE_TEST_SUITE_P(Gemm, Products, testing::ValuesIn(GemmCases()),

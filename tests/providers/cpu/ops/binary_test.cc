@@ -126,7 +126,9 @@ TEST(Binary, Mod) {
   Tensor y = Vector<float>({2.1f, -3});
   EXPECT_TRUE(Identical(RunNode("Mod", {x, y}, {{"fmod", int64_t{1}}})[0],
                         Vector<float>({std::fmod(-4.3f, 2.1f), 1.25f})));
-  EXPECT_THROW(RunNode("Mod", {x, y}), Error);
+  EXPECT_TRUE(
+      Identical(RunNode("Mod", {x, y})[0],
+                Vector<float>({std::fmod(-4.3f, 2.1f) + 2.1f, -1.75f})));
   EXPECT_THROW(RunNode("Mod", {a, Tensor::Scalar(int64_t{0})}), Error);
 }
 
@@ -239,6 +241,14 @@ TEST(Binary, LogicAndBits) {
                            {{"direction", std::string("LEFT")}})[0]),
             (Ints64{32, 16, 0, 128}));
   EXPECT_THROW(RunNode("BitShift", {u, s}), Error);
+  Tensor negative = Vector<int8_t>({-8, -8, 4, -1, 64});
+  Tensor by = Vector<int8_t>({1, 8, -1, -3, 1});
+  EXPECT_EQ(ToInts(RunNode("BitShift", {negative, by},
+                           {{"direction", std::string("RIGHT")}})[0]),
+            (Ints64{-4, -1, 0, -1, 32}));
+  EXPECT_EQ(ToInts(RunNode("BitShift", {negative, by},
+                           {{"direction", std::string("LEFT")}})[0]),
+            (Ints64{-16, 0, 0, 0, -128}));
 }
 
 TEST(Binary, Where) {
