@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "onnx_fp8/option_error.h"
 #include "providers/executor.h"
 #include "providers/state_store.h"
 #include "training/carry_scales.h"
