@@ -2,7 +2,6 @@
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <list>
 #include <optional>
 #include <set>
@@ -17,13 +16,13 @@
 #include "training/data_parallel.h"
 #include "training/export_model.h"
 #include "training/layers_remark.h"
-#include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
 #include "training/pipelines.h"
 #include "training/plan_cache.h"
 #include "training/read_init.h"
 #include "training/run_scales.h"
+#include "training/session_checks.h"
 #include "training/session_state.h"
 #include "training/sharded_state.h"
 #include "training/started_steps.h"
@@ -41,22 +40,6 @@ namespace {
 // Sums are zero between two steps.
 bool IsKept(const Value& value) {
   return value.role != Role::kNone && value.role != Role::kSum;
-}
-
-// What several ranks of the axis tp compute alike must be the same to the last
-// bit on all of them, or their copies of the state drift apart.
-void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
-  const char* choice = FirstChoice(options);
-  if (!choice || !ranks || ranks->mesh().tp == 1) return;
-  throw OptionError(Concat(
-      choice, ": expected ranks that compute whole layers (tp=1), got tp=",
-      ranks->mesh().tp));
-}
-
-// A rate of another kind would change all weights to NaN, or move them uphill.
-void CheckRate(double lr) {
-  if (std::isfinite(static_cast<float>(lr)) && lr >= 0) return;
-  throw OptionError(Concat("`lr`: expected a number of at least 0, got ", lr));
 }
 
 class Session : public TrainingSession {
@@ -367,19 +350,12 @@ class Session : public TrainingSession {
     sharded_.Divide(step.splits, model_.graph.get(), &state_);
   }
 
-  // Whether the feeds lack the label, which an evaluation needs for the loss
-  // alone.
-  bool Predicts(StepKind kind, const TensorMap& feeds) const {
-    return kind == StepKind::kEval && FindLoss(model_.loss.kind) &&
-           !feeds.contains(model_.loss.label);
-  }
-
   PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
                     bool input_gradients) {
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
-    key.has_loss = !Predicts(kind, feeds);
+    key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
     return Planned(key, [&] { return NewPlan(key, input_gradients); });
   }
