@@ -10,14 +10,14 @@
 namespace onnx_fp8 {
 namespace {
 
-using Values = std::vector<Value*>;
+using BodyValues = std::vector<Value*>;
 
 // Of a transform: its matrix has up to twice this many rows and columns.
 constexpr int64_t kLongestTransform = 4096;
 // Elimination adds a dozen nodes for each row.
 constexpr int64_t kLargestDet = 64;
 
-double NumberAt(const Node& node, const Values& in, size_t i,
+double NumberAt(const Node& node, const BodyValues& in, size_t i,
                 const char* what) {
   Check(
       i < in.size() && in[i] && in[i]->is_constant() && in[i]->data.size() == 1,
@@ -26,8 +26,8 @@ double NumberAt(const Node& node, const Values& in, size_t i,
   return DoubleAt(in[i]->data, 0);
 }
 
-int64_t IntAtOr(const Node& node, const Values& in, size_t i, const char* what,
-                int64_t otherwise) {
+int64_t IntAtOr(const Node& node, const BodyValues& in, size_t i,
+                const char* what, int64_t otherwise) {
   if (i >= in.size() || !in[i]) return otherwise;
   return static_cast<int64_t>(NumberAt(node, in, i, what));
 }
@@ -102,7 +102,7 @@ Value* Fit(Builder& b, Value* x, int64_t axis, int64_t length) {
   return b.Op("Pad", {x, b.Ints(pads)});
 }
 
-Values Dft(Builder& b, const Node& node, const Values& in) {
+BodyValues Dft(Builder& b, const Node& node, const BodyValues& in) {
   Value* x = in[0];
   Check(x->rank() >= 2 && (x->dim(-1) == 1 || x->dim(-1) == 2), "[",
         node.Where(), "] expected x (…, 1 or 2), got ", ToString(*x->shape));
@@ -132,7 +132,7 @@ Values Dft(Builder& b, const Node& node, const Values& in) {
 }
 
 // signal (batch, length, 1 or 2) → (batch, frames, bins, 2)
-Values Stft(Builder& b, const Node& node, const Values& in) {
+BodyValues Stft(Builder& b, const Node& node, const BodyValues& in) {
   Value* x = in[0];
   if (x->rank() == 2) x = b.Reshape(x, {x->dim(0), x->dim(1), 1});
   int64_t step = IntAtOr(node, in, 1, "frame_step", 0);
@@ -162,7 +162,7 @@ Values Stft(Builder& b, const Node& node, const Values& in) {
 }
 
 // Triangles over the bins whose corners are evenly spaced in mel.
-Values MelWeightMatrix(Builder& b, const Node& node, const Values& in) {
+BodyValues MelWeightMatrix(Builder& b, const Node& node, const BodyValues& in) {
   auto number = [&](size_t i) { return NumberAt(node, in, i, "its operands"); };
   auto bins = static_cast<int64_t>(number(0));
   auto length = static_cast<int64_t>(number(1));
@@ -206,7 +206,7 @@ Values MelWeightMatrix(Builder& b, const Node& node, const Values& in) {
 }
 
 // Elimination with the largest pivot of each column, for (…, n, n).
-Values Det(Builder& b, const Node& node, const Values& in) {
+BodyValues Det(Builder& b, const Node& node, const BodyValues& in) {
   Value* x = in[0];
   Check(x->rank() >= 2 && x->dim(-1) == x->dim(-2) && x->dim(-1) <= kLargestDet,
         "[", node.Where(), "] expected square matrices of up to ", kLargestDet,
@@ -242,7 +242,7 @@ Values Det(Builder& b, const Node& node, const Values& in) {
   return {b.Reshape(det, lead)};
 }
 
-using Build = Values (*)(Builder&, const Node&, const Values&);
+using Build = BodyValues (*)(Builder&, const Node&, const BodyValues&);
 
 const std::map<std::string, Build, std::less<>>& Table() {
   static const std::map<std::string, Build, std::less<>> table = {
@@ -261,7 +261,7 @@ bool HasExtraBody(const Node& node) {
 }
 
 std::vector<Value*> BuildExtraBody(Builder& b, const Node& node,
-                                   const Values& in) {
+                                   const BodyValues& in) {
   return Table().find(node.op)->second(b, node, in);
 }
 
