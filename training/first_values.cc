@@ -15,7 +15,7 @@ namespace onnx_fp8 {
 namespace {
 
 // Other numbers than those of the steps.
-constexpr uint64_t kDrawKey = 0x66697273745F7631;
+constexpr uint64_t kFirstDrawKey = 0x66697273745F7631;
 
 // The outputs of a graph without inputs.
 TensorMap Compute(const Graph& graph, const SessionOptions& options,
@@ -56,7 +56,7 @@ void SetFirstValues(const std::vector<Initialization>& initializations,
   uint64_t draw = 0;
   for (const Initialization& first : initializations) {
     TensorMap values = Compute(*first.graph, options,
-                               RandomBits(options.seed ^ kDrawKey, draw++));
+                               RandomBits(options.seed ^ kFirstDrawKey, draw++));
     for (const auto& [name, output] : first.bindings) {
       Assign(name, values.at(output), graph);
     }

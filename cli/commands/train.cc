@@ -230,8 +230,8 @@ FileMarks TrainCommand::MarksOfFiles() const {
       if (!in_memory) marks[flag].push_back(FileMark(file));
     }
   };
-  add("--data", values_.data, host_ && host_->data);
-  add("--val-data", values_.val_data, host_ && host_->val_data);
+  add("--data", values_.data, host_ && host_->data.given());
+  add("--val-data", values_.val_data, host_ && host_->val_data.given());
   if (const std::string& scales = values_.session.recipe.scales;
       !scales.empty()) {
     add("--scales", {scales}, false);
