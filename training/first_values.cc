@@ -55,8 +55,9 @@ void SetFirstValues(const std::vector<Initialization>& initializations,
                     const SessionOptions& options, Graph* graph) {
   uint64_t draw = 0;
   for (const Initialization& first : initializations) {
-    TensorMap values = Compute(*first.graph, options,
-                               RandomBits(options.seed ^ kFirstDrawKey, draw++));
+    TensorMap values =
+        Compute(*first.graph, options,
+                RandomBits(options.seed ^ kFirstDrawKey, draw++));
     for (const auto& [name, output] : first.bindings) {
       Assign(name, values.at(output), graph);
     }
