@@ -134,7 +134,9 @@ class Mutator {
     if (numbers.size() > 1 && random_.Below(2)) {
       std::swap(numbers[i], numbers[random_.Below(numbers.size())]);
     } else {
-      numbers[i] += random_.Below(2) ? 1 : -1;
+      // Ends of slices may be the largest number.
+      auto bits = static_cast<uint64_t>(numbers[i]);
+      numbers[i] = static_cast<int64_t>(random_.Below(2) ? bits + 1 : bits - 1);
     }
   }
 
