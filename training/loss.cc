@@ -58,7 +58,7 @@ Value* Label(Graph& graph, const std::string& name, const LossKind& kind,
 
 // The type of a label, if its shape is known.
 std::optional<LabelType> TypeOf(const Value* label) {
-  if (!label || !label->shape) return std::nullopt;
+  if (!label || !label->is_input || !label->shape) return std::nullopt;
   return LabelType{label->dtype, *label->shape};
 }
 

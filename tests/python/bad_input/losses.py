@@ -28,7 +28,7 @@ def loss_file_that_is_missing(folder):
     return grad(folder, loss="own.onnx")
 
 
-@cases("own.onnx")
+@cases("[own.onnx] expected an ONNX model")
 def loss_file_that_is_no_model(folder):
     good(folder)
     (folder / "own.onnx").write_bytes(b"no model")
