@@ -75,9 +75,9 @@ TEST(ExpandMissing, WhatHasNeitherIsLeftForThePlanToReport) {
     FAIL();
   } catch (const Error& error) {
     std::string text = error.what();
-    EXPECT_NE(text.find("\n  Neg: 1 node, [Neg -> y]"), std::string::npos)
+    EXPECT_NE(text.find("; Neg: 1 node, [Neg -> y]"), std::string::npos)
         << text;
-    EXPECT_NE(text.find("\n  Cast: "), std::string::npos) << text;
+    EXPECT_NE(text.find("; Cast: "), std::string::npos) << text;
   }
 }
 
@@ -91,7 +91,7 @@ TEST(ExpandMissing, LeavesWhatHasABodyToThePlanIfAsked) {
   } catch (const Error& error) {
     std::string text = error.what();
     for (const char* op : {"Neg", "onnx_fp8.QuantizeTensor", "Cast"}) {
-      EXPECT_NE(text.find(std::string("\n  ") + op + ": 1 node, ["),
+      EXPECT_NE(text.find(std::string(" ") + op + ": 1 node, ["),
                 std::string::npos)
           << op << " in " << text;
     }

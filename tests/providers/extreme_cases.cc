@@ -239,7 +239,6 @@ const Rows kRows[] = {
      "y: ? = ScatterElements<reduction=\"add\">(x, places, part)"},
     {"ScatterND", "y: ? = ScatterND<reduction=\"max\">(x, pairs, few)"},
     {"Slice", "y: ? = Slice(x, one, two, axis1)"},
-    {"SpaceToDepth DepthToSpace", "y: ? = $<blocksize=2>(image)"},
     {"Split", "y: ?, y1: ? = Split<axis=1, num_outputs=2>(x)"},
     {"Squeeze", "y: ? = Squeeze(image, zero)"},
     {"Tile", "y: ? = Tile(x, wide)"},
@@ -252,6 +251,7 @@ const Rows kRows[] = {
      "y: ? = onnx_fp8.AllReduce<group=\"dp\", ranks=1, reduction=\"sum\">(x)"},
     {"onnx_fp8.AllGather onnx_fp8.ReduceScatter",
      "y: ? = $<group=\"dp\", ranks=1>(x)"},
+    {"onnx_fp8.Detach", "y: ? = onnx_fp8.Detach(x)"},
     {"onnx_fp8.Broadcast",
      "y: ? = onnx_fp8.Broadcast<group=\"dp\", ranks=1, root=0>(x)"},
 };
@@ -280,7 +280,8 @@ const Rows kReasons[] = {
     {"CumProd Col2Im GlobalLpPool RoiAlign",
      "it has no body, and sums or products that may overflow in any order: "
      "ONNX's node cases"},
-    {"BitCast OneHot Scatter", "it moves elements, as others with a case do"},
+    {"BitCast DepthToSpace OneHot Scatter SpaceToDepth",
+     "it moves elements, as others with a case do"},
 };
 
 // Why the body says nothing in double.

@@ -16,9 +16,9 @@ namespace onnx = ONNX_NAMESPACE;
 // ONNX's names of operands that decide sizes and shapes, and so the amount of
 // work; none of them is used in the arithmetic.
 const std::set<std::string> kSizes = {
-    "shape",   "axes",  "axis",  "pads",  "starts", "ends",
-    "steps",   "limit", "delta", "K",     "k",      "split",
-    "repeats", "start", "depth", "sizes", "roi",    "scales"};
+    "shape", "axes",  "axis", "pads",   "starts",      "ends",       "steps",
+    "limit", "delta", "K",    "k",      "split",       "repeats",    "start",
+    "depth", "sizes", "roi",  "scales", "image_shape", "block_shape"};
 
 TEST(HostInputs, AreTheOperandsThatSaySizes) {
   RegisterSchemas();
