@@ -110,9 +110,11 @@ class TrainingSession:
 
     def _know_loss(self, batch):
         """Exports the function that is the loss, once a batch shows its labels."""
+        if self._function is None or not hasattr(batch, "items"):
+            return
         inputs = {row["name"]: batch[row["name"]] for row in self._core.inputs if row["name"] in batch}
         labels = {name: array for name, array in batch.items() if name not in inputs}
-        if self._function is None or not labels:
+        if not labels:
             return
         from ._loss import LossFunction
         _, outputs, _ = self._core.eval(to_core(inputs))
