@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "graph/builder.h"
 
@@ -80,6 +81,10 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
   result.grad_norm = reports.back().grad_norm;
   result.loss_scale = reports.back().loss_scale;
   result.skipped = !reports.back().ok;
+  // A batch without labels has gradients of zero: this NaN is another one.
+  if (no_labels && result.skipped && !std::isfinite(result.grad_norm)) {
+    result.loss = std::numeric_limits<float>::quiet_NaN();
+  }
   if (!result.skipped) {
     result.cause.clear();
   } else if (result.cause.empty() && no_labels && losses == 0 &&

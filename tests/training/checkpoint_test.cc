@@ -97,6 +97,7 @@ TEST(Checkpoint, WhatANameStandsForIsSyncedBeforeIt) {
   };
   SaveCheckpoint(dir.path(), Make(1, 1), options);
   EXPECT_EQ(done, (std::vector<std::string>{
+                      "sync ",  // holds the name of the new checkpoints/
                       "sync /checkpoints/step_00000001.tmp/state.safetensors",
                       "sync /checkpoints/step_00000001.tmp/manifest.json",
                       "sync /checkpoints/step_00000001.tmp",
