@@ -522,7 +522,7 @@ MUTANTS = (
       "for (const TiedCopy& copy : decltype(model.copies)()) {\n    notes.",
       from_steps("tied")),
     M("first values: all graphs draw the same", "training/first_values.cc",
-      "options.seed ^ kDrawKey", "kDrawKey", python("training_info and random")),
+      "options.seed ^ kFirstDrawKey", "kFirstDrawKey", python("training_info and random")),
     M("first values: only a step has them", "training/pipelines.cc",
       "use == ImportFor::kSession || use == ImportFor::kTraining;",
       "use == ImportFor::kSession;", python("training_info and a_model_with")),
