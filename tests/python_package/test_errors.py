@@ -109,7 +109,7 @@ def test_things_in_the_wrong_place(tmp_path):
             (lambda: digits.session().step(feeds | {"x": [[1, 2], [3]]}), "[x] expected an array of numbers, or rows of one "
              "length, got list"),
             (lambda: digits.session().step(feeds | {"x": {"a": 1}}), "[x] expected an array of numbers, got dict"),
-            (lambda: onnx_fp8.TrainingSession(digits.MODEL).step(feeds), "`loss` is missing: expected cross_entropy, mse, "),
+            (lambda: onnx_fp8.TrainingSession(digits.MODEL).step(feeds), "`loss` is missing: expected cross_entropy, nll, mse, "),
             (lambda: onnx_fp8.TrainingSession(digits.MODEL).gradients(feeds), "`loss` is missing: expected cross_entropy"),
             (lambda: onnx_fp8.train(digits.MODEL, data=feeds, steps=1, out=tmp_path), "`loss` is missing"),
     ]:
