@@ -283,12 +283,18 @@ TEST(Autodiff, NamesAllOpsWithoutGradientAtOnce) {
   graph.file = "m.onnx";
   Builder b(graph);
   Value* x = graph.AddInput("x", DType::kFloat, Shape{2, 2});
-  Value* pool = b.Op("MaxRoiPool", {x});
+  Value* image = b.Reshape(x, {1, 1, 2, 2});
+  auto zeros = [&](const Shape& shape) {
+    return b.Constant(Tensor::Zeros(DType::kFloat, shape));
+  };
+  const Attributes one = {{"pooled_shape", std::vector<int64_t>{1, 1}}};
+  Value* pool = b.Op("MaxRoiPool", {image, zeros({1, 5})}, one);
   pool->producer->name = "first";
-  Value* y = b.Add(pool, b.Op("MaxRoiPool", {b.Op("Exp", {x})}));
+  Value* y = b.Add(
+      pool, b.Op("MaxRoiPool", {b.Op("Exp", {image}), zeros({1, 5})}, one));
   Value* z = b.Op("NonZero", {x});  // not on the path: a zero rule
   ASSERT_NE(z, nullptr);
-  Value* align = b.Op("RoiAlign", {b.Reshape(x, {1, 2, 2})});
+  Value* align = b.Op("RoiAlign", {image, zeros({1, 4}), b.Ints({0})});
   Value* sum = b.Op("ReduceSum", {align}, {{"keepdims", int64_t{0}}});
   Value* loss = b.Add(y, sum);
   EXPECT_EQ(
