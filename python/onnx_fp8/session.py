@@ -108,13 +108,15 @@ class TrainingSession:
         with naming_missing_files(*self._file.words, *read):
             return _core.Session(self._file.words + flags(options))
 
-    def _know_loss(self, batch):
-        """Exports the function that is the loss, once a batch shows its labels."""
+    def _know_loss(self, batch, trains=True):
+        """Exports the function that is the loss, once a batch shows its labels. Error: it `trains` without any."""
         if self._function is None or not hasattr(batch, "items"):
             return
         inputs = {row["name"]: batch[row["name"]] for row in self._core.inputs if row["name"] in batch}
         labels = {name: array for name, array in batch.items() if name not in inputs}
         if not labels:
+            if trains:
+                raise Error("[batch] expected the labels that the function `loss` reads, beside the inputs, got none")
             return
         from ._loss import LossFunction
         _, outputs, _ = self._core.eval(to_core(inputs))
@@ -136,7 +138,7 @@ class TrainingSession:
     def eval(self, batch) -> EvalResult:
         """The loss and the outputs; only the forward pass. Without a label, or without the option `loss`, the loss is
         None. If no label counts, it is NaN."""
-        self._know_loss(batch)
+        self._know_loss(batch, trains=False)
         loss, outputs, cause = self._core.eval(to_core(batch))
         return EvalResult(loss, from_core(outputs), cause)
 
