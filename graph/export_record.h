@@ -29,8 +29,8 @@ enum class TensorKind { kParameter, kBuffer, kConstant };
 
 struct TensorRecord {
   TensorKind kind = TensorKind::kParameter;
-  // Of the record: the other fields are known. False: PyTorch's kind alone,
-  // which does not tell whether a parameter is frozen.
+  // The entry is the record's, so the other fields are known. False: PyTorch
+  // wrote the kind alone, which does not tell whether a parameter is frozen.
   bool full = false;
   std::string key;            // the module's name for it; "": none
   bool requires_grad = true;  // of parameters

@@ -20,10 +20,10 @@ std::string Grouped(int64_t number) {
   return text;
 }
 
-// The plural of a noun's first word: "tables of sines and cosines".
+// With the plural of the noun itself: "2 tables of sines and cosines".
 std::string Counted(size_t count, const std::string& noun) {
   if (count == 1) return "1 " + noun;
-  size_t end = noun.find(" of ");
+  size_t end = std::min(noun.find(" of "), noun.find(" that "));
   std::string plural = noun;
   plural.insert(std::min(end, noun.size()), "s");
   return Concat(count, " ", plural);

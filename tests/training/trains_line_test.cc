@@ -31,6 +31,9 @@ output unread
             "`train` and `freeze` choose others); not trained: 1 frozen "
             "parameter (v), 1 parameter that the loss does not reach (idle), "
             "2 statistics");
+  EXPECT_NE(TrainsLine(tensors, {"idle", "w"})
+                .find("2 parameters that the loss does not reach (w, idle)"),
+            std::string::npos);
   tensors = MarkParameters(*graph, {.train = {"w"}, .freeze = {"*"}});
   EXPECT_EQ(TrainsLine(tensors, {}),
             "trains 1 of 4 parameters, 6,000 numbers (by `train`); not "
