@@ -16,6 +16,8 @@
 namespace onnx_fp8 {
 namespace {
 
+constexpr const char* kHelp = "--help";  // no setting, though CLI11 lists it
+
 template <typename T>
 CLI::Validator AtLeast(T min) {
   auto check = [min](std::string& text) -> std::string {
@@ -335,7 +337,7 @@ void Flags::Fill(const FlagMap& saved) {
   for (const CLI::Option* option : parser_->app.get_options()) {
     std::string name = option->get_name();
     auto it = saved.find(name);
-    if (it == saved.end() || Given(name)) continue;
+    if (it == saved.end() || Given(name) || name == kHelp) continue;
     if (option->get_positional()) {
       arguments.insert(arguments.begin(), it->second.begin(), it->second.end());
     } else if (it->second.empty()) {
@@ -356,6 +358,7 @@ void Flags::Fill(const FlagMap& saved) {
 
 void Flags::RequireKnown(const FlagMap& saved) const {
   for (const auto& [name, words] : saved) {
+    if (name == kHelp) throw UsageError(name + " is no setting");
     if (!parser_->app.get_option_no_throw(name)) parser_->Refuse(name);
   }
 }

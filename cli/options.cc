@@ -386,7 +386,8 @@ void OptimizerFlags::AddTo(Flags& flags) {
   flags.Number("--clip-norm", &clip_norm, 0,
                "clip gradients by their global norm (default: 0, off)");
   flags.Words("--group", &groups,
-              "PATTERN=weight_decay:X,lr_scale:X for some parameters");
+              "PATTERN=weight_decay:X,lr_scale:X for some parameters; of several "
+              "groups that fit one, the first counts");
 }
 
 OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {

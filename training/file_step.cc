@@ -143,11 +143,10 @@ void SetLearningRate(Graph& graph, const StepNotes& notes,
 // New state is no output of the model; the values that a session reports are.
 void SetOutputs(Graph& graph, const StepNotes& notes) {
   const std::string loss = notes.Value("loss");
+  std::unordered_set<const Value*> state;
+  for (const StateBinding& binding : graph.state) state.insert(binding.next);
   std::erase_if(graph.outputs, [&](const Value* value) {
-    return value->name != loss &&
-           std::ranges::any_of(graph.state, [&](const StateBinding& b) {
-             return b.next == value;
-           });
+    return value->name != loss && state.contains(value);
   });
   for (const auto& [purpose, name] : notes.values) {
     Check(graph.Find(name) != nullptr, "[", graph.file, "] expected a value ",
@@ -462,10 +461,11 @@ void KeepGradients(const FileStep& file, StepGraph* step) {
 }
 
 void DropIdleState(Graph& graph) {
+  std::unordered_set<const Value*> outputs(graph.outputs.begin(),
+                                           graph.outputs.end());
   for (Value* value : graph.Initializers()) {
-    bool listed = std::ranges::count(graph.outputs, value) > 0;
     bool idle = IsState(value->role) || value->is_input;
-    if (!idle || listed || !value->uses.empty()) continue;
+    if (!idle || outputs.contains(value) || !value->uses.empty()) continue;
     std::erase(graph.inputs, value);
     graph.RemoveValue(value);
   }

@@ -2,9 +2,12 @@
 #include "training/session_checks.h"
 
 #include <cmath>
+#include <set>
 
 #include "base/check.h"
+#include "graph/fp8/gemm_decision.h"
 #include "onnx_fp8/option_error.h"
+#include "optimizers/optimizer.h"
 #include "training/loss.h"
 
 namespace onnx_fp8 {
@@ -15,6 +18,19 @@ void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
   throw OptionError(Concat(
       choice, ": expected ranks that compute whole layers (tp=1), got tp=",
       ranks->mesh().tp));
+}
+
+void CheckPatterns(const StepSource& source) {
+  if (source.step) return;  // settings of its file
+  std::set<std::string> trained;
+  for (const Value* value : source.model->Initializers()) {
+    if (value->role != Role::kParameter) continue;
+    trained.insert(value->name);
+    auto known = source.fp8.names.find(value->name);
+    if (known != source.fp8.names.end()) trained.insert(known->second.fqn);
+  }
+  CheckGroups(source.optimizer, trained, source.model->file);
+  CheckPatterns(*source.model, source.fp8);
 }
 
 void CheckRate(double lr) {

@@ -6,6 +6,7 @@
 #include "collectives/mesh.h"
 #include "onnx_fp8/provider_options.h"
 #include "onnx_fp8/session.h"
+#include "training/step_graph.h"
 
 namespace onnx_fp8 {
 
@@ -13,6 +14,11 @@ namespace onnx_fp8 {
 // bit on all of them, or their copies of the state drift apart. Errors:
 // OptionError. `ranks` may be null.
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks);
+
+// Patterns of names are compared with the model's names before its first step.
+// Errors: a parameter group without a trained parameter; a pattern of FP8's
+// filter that fits no initializer and no module.
+void CheckPatterns(const StepSource& source);
 
 // Another rate than a number of at least 0 would change all weights to NaN, or
 // move them uphill. Errors: OptionError.

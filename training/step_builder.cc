@@ -336,23 +336,12 @@ std::vector<std::string> StepBuilder::LeftOut() const {
   return names;
 }
 
-// The names of the model's trained parameters, also of those not in this graph.
-std::set<std::string> StepBuilder::TrainedNames() const {
-  std::set<std::string> names;
-  for (const Value* value : source_.model->Initializers()) {
-    if (value->role != Role::kParameter) continue;
-    names.insert({value->name, Fqn(value->name)});
-  }
-  return names;
-}
-
 // The optimizer, then the update of delayed scales, which needs its `ok`.
 void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
                            Value* condition) {
   Graph& graph = *step_.graph;
   std::vector<Value*> finite;
   if (amax_) finite.push_back(amax_);
-  CheckGroups(source_.optimizer, TrainedNames(), graph.file);
   OptimizerValues made = AppendOptimizer(
       graph, parameters, source_.optimizer, finite, loss_scale_.scale,
       [this](Builder& b, Value* x, const Axes& axes) {

@@ -64,7 +64,6 @@ class StepBuilder {
   const std::string& Fqn(const std::string& parameter) const;
   std::vector<const Value*> Roots() const;
   std::vector<std::string> LeftOut() const;
-  std::set<std::string> TrainedNames() const;
   bool PerMicroBatch() const;
   Value* LossIsFinite();
   Value* LossIsNumber();

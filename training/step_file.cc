@@ -2,6 +2,8 @@
 #include "training/step_file.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "graph/onnx/onnx_io.h"
@@ -36,13 +38,14 @@ void Arrange(StepGraph& step) {
 
 // State that another file of the step moves becomes an input of this one too.
 void AddInputs(Graph& graph, const Graph& mover) {
-  auto moves = [](const Graph& g, const Value* value) {
-    return std::ranges::any_of(g.state, [&](const StateBinding& binding) {
-      return binding.state->name == value->name;
-    });
+  auto moved_by = [](const Graph& g) {
+    std::unordered_set<std::string_view> names;
+    for (const StateBinding& b : g.state) names.insert(b.state->name);
+    return names;
   };
+  const auto there = moved_by(mover), here = moved_by(graph);
   for (Value* value : graph.Initializers()) {
-    bool moved = moves(mover, value) && !moves(graph, value);
+    bool moved = there.contains(value->name) && !here.contains(value->name);
     if (moved && !value->uses.empty()) graph.inputs.push_back(value);
   }
 }

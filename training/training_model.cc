@@ -14,6 +14,7 @@
 #include "training/make_provider.h"
 #include "training/pipelines.h"
 #include "training/read_init.h"
+#include "training/session_checks.h"
 #include "training/static_scales.h"
 #include "training/torch_weights.h"
 #include "training/trains_line.h"
@@ -275,6 +276,7 @@ StepSource MakeStepSource(const SessionOptions& options,
     source.mesh = ranks->mesh();
     source.tensor_rank = ranks->tensor_rank();
   }
+  CheckPatterns(source);
   return source;
 }
 

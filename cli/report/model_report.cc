@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -22,6 +23,7 @@
 #include "training/file_step.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
+#include "training/session_checks.h"
 #include "training/static_scales.h"
 #include "training/step_graph.h"
 #include "training/trains_line.h"
@@ -181,17 +183,19 @@ class Reporter {
     for (const Value* value : model_->inputs) {
       report_.inputs.push_back(Describe(*value));
     }
+    std::unordered_set<const Value*> state;
+    for (const StateBinding& b : model_->state) state.insert(b.next);
     for (const Value* value : model_->outputs) {
-      bool state = std::ranges::any_of(
-          model_->state,
-          [&](const StateBinding& b) { return b.next == value; });
-      if (!state) report_.outputs.push_back(Describe(*value));
+      if (!state.contains(value)) report_.outputs.push_back(Describe(*value));
     }
   }
 
   void OpenStep() {
+    std::unordered_map<const Value*, const Value*> next;
+    for (const StateBinding& b : model_->state) next.emplace(b.state, b.next);
     for (const Value* value : model_->Initializers()) {
-      AddStateRow(*value);
+      auto known = next.find(value);
+      AddStateRow(*value, known == next.end() ? nullptr : known->second);
     }
     try {
       step_ = OpenFileStep(*model_, &options_);
@@ -205,7 +209,8 @@ class Reporter {
     }
   }
 
-  void AddStateRow(const Value& value) {
+  // `next`: the value that replaces it after a run, or null.
+  void AddStateRow(const Value& value, const Value* next) {
     if (value.role == Role::kNone) return;
     InitializerRow row{
         .name = value.name,
@@ -213,9 +218,7 @@ class Reporter {
         .dtype = value.dtype,
         .shape = *value.shape,
         .bytes = value.data.bytes()};
-    for (const StateBinding& binding : model_->state) {
-      if (binding.state == &value) row.next = binding.next->name;
-    }
+    if (next) row.next = next->name;
     row.reason = row.next.empty() ? "no run of this file changes it"
                                   : "each run replaces it by " + row.next;
     report_.initializers.push_back(row);
@@ -295,6 +298,7 @@ class Reporter {
         &runner_,
         mesh_};
     source.step = step_.get();
+    CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
     if (!options_.loss.kind.empty()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/check.h"
 #include "base/glob.h"
@@ -278,6 +279,24 @@ void CheckPatterns(const std::vector<GemmDecision>& decisions,
     filter.Admits(&d);
   }
   filter.RequireAllMatched(file);
+}
+
+void CheckPatterns(const Graph& model, const Fp8Spec& spec) {
+  Filter filter(spec);
+  if (!filter.enabled()) return;
+  std::set<std::string> modules;
+  for (const Node& node : model.nodes()) modules.insert(ModulePath(node));
+  for (const std::string& module : modules) {
+    GemmDecision d;
+    d.module = module;
+    filter.Admits(&d);
+  }
+  for (const Value* value : model.Initializers()) {
+    GemmDecision d;
+    d.fqn = value->name;
+    filter.Admits(&d);
+  }
+  filter.RequireAllMatched(model.file);
 }
 
 }  // namespace onnx_fp8

@@ -60,4 +60,8 @@ void CheckPatterns(const std::vector<GemmDecision>& decisions,
                    const Fp8Spec& spec, const std::string& file,
                    const std::vector<std::string>& left_out = {});
 
+// The same before any product is known: errors for a pattern that fits no
+// initializer and no module of the model.
+void CheckPatterns(const Graph& model, const Fp8Spec& spec);
+
 }  // namespace onnx_fp8

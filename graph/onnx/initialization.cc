@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/onnx/initialization.h"
 
-#include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -13,13 +13,14 @@ namespace onnx_fp8 {
 namespace {
 
 void AddBinding(const onnx::StringStringEntryProto& entry,
+                const std::unordered_set<const Value*>& outputs,
                 Initialization* first) {
   const Graph& graph = *first->graph;
   const std::string where =
       Concat("[", graph.file, "] the initialization_binding of \"", entry.key(),
              "\" ");
   const Value* value = graph.Find(entry.value());
-  Check(value && std::ranges::count(graph.outputs, value) > 0, where,
+  Check(value && outputs.contains(value), where,
         "expected an output of the initialization, got \"", entry.value(),
         "\", which is ", value ? "none of them" : "no value");
   Check(first->bindings.emplace(entry.key(), entry.value()).second, where,
@@ -45,8 +46,10 @@ std::vector<Initialization> ReadInitializations(const ModelFile& file,
     Check(first.graph->inputs.empty(), "[", file.path,
           "] expected an initialization without inputs, got the input ",
           first.graph->inputs.empty() ? "" : first.graph->inputs[0]->name);
+    std::unordered_set<const Value*> outputs(first.graph->outputs.begin(),
+                                             first.graph->outputs.end());
     for (const auto& entry : info.initialization_binding()) {
-      AddBinding(entry, &first);
+      AddBinding(entry, outputs, &first);
     }
     all.push_back(std::move(first));
   }

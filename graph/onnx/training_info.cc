@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "graph/onnx/step_notes.h"
@@ -21,10 +21,13 @@ void SetRoles(const StepNotes& notes, Graph* graph) {
   }
 }
 
-// One update_binding. Errors: its sides do not fit, or the state has a new
-// value already.
+using Values = std::unordered_set<const Value*>;
+
+// One update_binding. `bound` has the state of the bindings before it. Errors:
+// its sides do not fit, or the state has a new value already.
 StateBinding ReadBinding(const onnx::StringStringEntryProto& entry,
-                         const Graph& graph) {
+                         const Graph& graph, const Values& outputs,
+                         Values* bound) {
   const std::string where =
       Concat("[", graph.file, "] the update_binding of \"", entry.key(), "\" ");
   Value* state = graph.Find(entry.key());
@@ -32,11 +35,10 @@ StateBinding ReadBinding(const onnx::StringStringEntryProto& entry,
         "expected an initializer, got ", state ? "another value" : "no value",
         " of that name");
   Value* next = graph.Find(entry.value());
-  Check(next && std::ranges::count(graph.outputs, next) > 0, where,
+  Check(next && outputs.contains(next), where,
         "expected an output of the graph, got \"", entry.value(),
         "\", which is ", next ? "none of them" : "no value");
-  auto is_state = [&](const StateBinding& b) { return b.state == state; };
-  Check(std::ranges::none_of(graph.state, is_state), where,
+  Check(bound->insert(state).second, where,
         "expected one new value, got a second one, \"", entry.value(), "\"");
   Check(next->dtype == state->dtype || next->dtype == DType::kUndefined, where,
         "expected a new value of ", Name(state->dtype), ", got \"",
@@ -71,10 +73,11 @@ void ReadState(const onnx::ModelProto& model, Graph* graph) {
   bool noted = notes != graph->metadata.end();
   if (noted) SetRoles(ParseNotes(notes->second, graph->file), graph);
   if (!noted && !BindsThis(model, *graph)) return;
+  Values outputs(graph->outputs.begin(), graph->outputs.end()), bound;
   bool only_scales = true;
   for (const auto& info : model.training_info()) {
     for (const auto& binding : info.update_binding()) {
-      graph->state.push_back(ReadBinding(binding, *graph));
+      graph->state.push_back(ReadBinding(binding, *graph, outputs, &bound));
       Value* state = graph->state.back().state;
       if (!noted) state->role = RoleOfName(state->name);
       only_scales &= state->role == Role::kScale;

@@ -288,6 +288,26 @@ TEST(AppendOptimizer, TheModelKeepsItsNames) {
                                    "optimizer.step_1", "optimizer.skipped"}));
 }
 
+// Of several groups that match a parameter, the first counts, as a whole.
+TEST(Groups, TheFirstThatMatchesCounts) {
+  auto moved = [](const std::vector<ParameterGroup>& groups) {
+    Small s;
+    OptimizerSpec spec{.kind = "sgd", .lr = 0.5};
+    spec.groups = groups;
+    AppendOptimizer(s.graph, s.parameters, spec);
+    Runner runner(s.graph);
+    runner.Step({{"dw", Floats({1, 1})}, {"db", Floats({1})}});
+    return runner.State("b").data<float>()[0];
+  };
+  const ParameterGroup still{.pattern = "b", .lr_scale = 0};
+  const ParameterGroup fast{.pattern = "*", .lr_scale = 2};
+  const ParameterGroup other{.pattern = "*", .weight_decay = 0};
+  EXPECT_EQ(moved({}), 0.5f);
+  EXPECT_EQ(moved({still, fast}), 1.0f);
+  EXPECT_EQ(moved({fast, still}), 0.0f);
+  EXPECT_EQ(moved({other, fast}), 0.5f);
+}
+
 // A group must match one of the model's parameters, not of one graph's.
 TEST(Groups, MatchAName) {
   OptimizerSpec spec;

@@ -303,7 +303,7 @@ def test_damaged_run(tmp_path):
     config = json.loads((out / "config.json").read_text())
     config.pop("crc32")
     good = json.dumps(config)
-    for flag in ("--bogus", "--lr"):
+    for flag in ("--bogus", "--lr", "--help"):
         config = json.loads(good)
         config["flags"][flag] = ["fast"]
         (out / "config.json").write_text(json.dumps(config))

@@ -39,6 +39,32 @@ TEST(Session, ASkippedStepChangesNothing) {
   }
 }
 
+// A wrong pattern is found with the model, not in the first step.
+TEST(Session, PatternsFitTheModel) {
+  TempDir dir;
+  std::string model = WriteMlp(dir, true);
+  auto message = [&](auto change) -> std::string {
+    SessionOptions options = Options(model, "tensorwise");
+    change(options);
+    try {
+      TrainingSession::Create(options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message([](auto&) {}), "");
+  EXPECT_EQ(message([](auto& o) { o.filter.exclude = {"fc"}; }), "");
+  EXPECT_EQ(message([](auto& o) { o.filter.exclude = {"fd*"}; }),
+            "[" + model +
+                "] `exclude` fd* matches no matrix product; `onnx-fp8 "
+                "inspect` lists them");
+  EXPECT_EQ(message([](auto& o) { o.optimizer.groups = {{"fd*"}}; }),
+            "[" + model +
+                "] expected trained parameters that match \"fd*\", got none; "
+                "`onnx-fp8 inspect` lists them");
+}
+
 TEST(Session, RunningStatisticsFollowTheBatches) {
   TempDir dir;
   auto session = TrainingSession::Create(Options(WriteMlp(dir, true)));
