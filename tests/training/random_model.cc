@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/random.h"
@@ -30,6 +31,7 @@ class ModelMaker {
 
   void Run() {
     model_.samples = Pick({2, 3, 4, 6});
+    fresh_ = Below(3) == 0;
     Begin();
     for (int64_t i = 3 + Below(6); i > 0; --i) {
       if (Below(3) == 0 && at_->rank() > 1) {
@@ -82,9 +84,29 @@ class ModelMaker {
     Tensor data = Numbers(shape, scale, shift);
     return graph_.AddInitializer(Concat("p", names_++, ".weight"), data);
   }
+  // Of a model that was never trained, scales are ones and biases zeros.
+  Value* Scale(const Shape& shape) {
+    return fresh_ ? Weight(shape, 0, 1) : Weight(shape);
+  }
+  Value* Bias(const Shape& shape) { return Weight(shape, fresh_ ? 0 : 1); }
   Value* Fixed(const Shape& shape, float scale = 1, float shift = 0) {
     Tensor data = Numbers(shape, scale, shift);
     return graph_.AddInitializer(Concat("c", names_++), data);
+  }
+  // What is added to scores: numbers, or exporters' marks of pairs that do not
+  // count. A row that sees nothing has only finite ones.
+  Value* Mask(const Shape& shape) {
+    Tensor mask = Numbers(shape);
+    const int64_t columns = shape.back(), marked = Below(4);
+    for (int64_t i = 0; marked > 0 && i < mask.size(); ++i) {
+      float& x = mask.data<float>()[i];
+      const bool seen = marked == 3 ? i / columns % 3 != 0 : x < 0.3f;
+      const bool infinite = marked == 2 && i % columns != 0;
+      constexpr float kLowest = std::numeric_limits<float>::lowest();
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      x = seen ? 0 : infinite ? -kInfinity : kLowest;
+    }
+    return graph_.AddInitializer(Concat("c", names_++), mask);
   }
   // A shape that broadcasts to x's. The samples' axis is 1.
   Shape Broadcast(const Value* x) {
@@ -180,12 +202,12 @@ class ModelMaker {
         Shape bias = {width};
         if (Below(3) == 0) bias = {apart_ ? 1 : x->dim(0), width};
         if (Below(6) == 0) bias = {1};
-        inputs.push_back(Weight(bias));
+        inputs.push_back(Bias(bias));
       }
       return b_.Op("Gemm", inputs, attributes);
     }
     Value* y = b_.Op("MatMul", {x, Weight({in, width}, scale)});
-    return Flip() ? b_.Add(y, Weight({width})) : y;
+    return Flip() ? b_.Add(y, Bias({width})) : y;
   }
 
   Value* Activation(Value* x) {
@@ -218,7 +240,7 @@ class ModelMaker {
                              {1, 1, length, length},
                              {heads, length, length},
                              {1, heads, 1, length}};
-      scores = b_.Add(scores, Fixed(masks[Below(4)]));
+      scores = b_.Add(scores, Mask(masks[Below(4)]));
     }
     Value* p = b_.Op("Softmax", {scores}, {{"axis", Sign(3, 4)}});
     Value* y =
@@ -325,11 +347,11 @@ class ModelMaker {
     const int64_t axis = Axis(x);
     if (axis < 0) return nullptr;
     Shape tail(x->shape->begin() + axis, x->shape->end());
-    std::vector<Value*> inputs = {x, Weight(tail)};
+    std::vector<Value*> inputs = {x, Scale(tail)};
     Attributes attributes = {{"axis", Sign(axis, x->rank())}};
     attributes["epsilon"] = 0.1f;
     if (Flip()) return b_.Op("RMSNormalization", inputs, attributes);
-    if (Flip()) inputs.push_back(Weight(tail));
+    if (Flip()) inputs.push_back(Bias(tail));
     return b_.Op("LayerNormalization", inputs, attributes);
   }
 
@@ -547,6 +569,7 @@ class ModelMaker {
   const bool apart_;
   RandomModel& model_;
   uint64_t count_ = 0, names_ = 0;
+  bool fresh_ = false;
   Value* at_ = nullptr;
   Value* table_ = nullptr;
   std::vector<Value*> known_;

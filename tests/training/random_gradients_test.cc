@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients of random models, with all passes of a session, against differences
+// of the loss in float64: the nodes of the file run one by one.
+// ONNX_FP8_RANDOM_MODELS: how many models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/random.h"
+#include "graph/onnx/onnx_io.h"
+#include "tests/training/gradient_check.h"
+#include "tests/training/random_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+uint64_t NumberOfModels() {
+  const char* models = std::getenv("ONNX_FP8_RANDOM_MODELS");
+  return models ? std::strtoull(models, nullptr, 10) : 200;
+}
+
+Tensor Doubles(const Tensor& floats) {
+  Tensor t = Tensor::Allocate(DType::kDouble, floats.shape());
+  for (int64_t i = 0; i < t.size(); ++i) {
+    t.data<double>()[i] = floats.data<float>()[i];
+  }
+  return t;
+}
+
+// The mean cross entropy of logits (…, classes).
+double CrossEntropy(const Tensor& logits, const Tensor& labels) {
+  const int64_t classes = logits.shape().back();
+  double sum = 0;
+  for (int64_t i = 0; i < labels.size(); ++i) {
+    const double* row = logits.data<double>() + i * classes;
+    const double most = *std::max_element(row, row + classes);
+    double total = 0;
+    for (int64_t c = 0; c < classes; ++c) total += std::exp(row[c] - most);
+    sum += most + std::log(total) - row[labels.data<int64_t>()[i]];
+  }
+  return sum / static_cast<double>(labels.size());
+}
+
+// The model in float64, whose parameters are inputs.
+class Model64 {
+ public:
+  Model64(const RandomModel& model, const TensorMap& batch)
+      : graph_(ReadModel(model.options.model)), labels_(batch.at("labels")) {
+    for (Value* value : graph_->Values()) {
+      if (value->dtype == DType::kFloat) value->dtype = DType::kDouble;
+    }
+    for (const Value* input : graph_->inputs) {
+      const Tensor& fed = batch.at(input->name);
+      feeds_[input->name] = fed.dtype() == DType::kFloat ? Doubles(fed) : fed;
+    }
+    for (Value* value : graph_->Initializers()) {
+      if (value->data.dtype() != DType::kFloat) continue;
+      value->data = Doubles(value->data);
+    }
+  }
+
+  double Loss() {
+    const auto values = RunGraph(*graph_, feeds_);
+    return CrossEntropy(values.at(graph_->outputs[0]->name), labels_);
+  }
+
+  // With the parameter moved by `step` times `direction`.
+  double LossAt(const std::string& name, double step,
+                const std::vector<double>& direction) {
+    Value* value = graph_->Find(name);
+    const Tensor before = value->data;
+    value->data = before.Clone();
+    for (size_t i = 0; i < direction.size(); ++i) {
+      value->data.data<double>()[i] += step * direction[i];
+    }
+    const double loss = Loss();
+    value->data = before;
+    return loss;
+  }
+
+ private:
+  std::unique_ptr<Graph> graph_;
+  TensorMap feeds_;
+  Tensor labels_;
+};
+
+double Norm(const std::vector<double>& x) {
+  double sum = 0;
+  for (double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+TEST(RandomGradients, AreDifferencesOfTheLoss) {
+  // A kink (of Relu, Max, Abs) is rarely this near.
+  constexpr double kStep = 1e-7;
+  int64_t directions = 0, kinks = 0;
+  for (uint64_t seed = 0; seed < NumberOfModels(); ++seed) {
+    TempDir dir;
+    const RandomModel model = WriteRandomModel(dir, seed);
+    SCOPED_TRACE(Concat("seed ", seed, "\n", model.text));
+    const TensorMap batch = model.Batch(seed);
+    auto session = TrainingSession::Create(model.options);
+    const GradientResult result = session->Gradients(batch);
+    Model64 truth(model, batch);
+    const double loss = truth.Loss();
+    EXPECT_NEAR(result.loss, loss, 1e-5 * std::abs(loss) + 1e-6);
+    double all = 0;
+    for (const auto& [name, gradient] : result.gradients) {
+      all = std::hypot(all, Norm(std::vector<double>(
+                                gradient.data<float>(),
+                                gradient.data<float>() + gradient.size())));
+    }
+    for (const auto& [name, gradient] : result.gradients) {
+      std::vector<double> direction;
+      double expected = 0;
+      for (int64_t i = 0; i < gradient.size(); ++i) {
+        direction.push_back(RandomUniform(seed, static_cast<uint64_t>(i)) -
+                            0.5);
+        expected += direction.back() * gradient.data<float>()[i];
+      }
+      const double forward =
+          (truth.LossAt(name, kStep, direction) - loss) / kStep;
+      const double backward =
+          (loss - truth.LossAt(name, -kStep, direction)) / kStep;
+      const double tolerance = 1e-4 * all * Norm(direction) + 1e-6;
+      ++directions;
+      if (std::abs(forward - backward) > tolerance) {
+        ++kinks;
+        continue;
+      }
+      EXPECT_NEAR(expected, (forward + backward) / 2, tolerance) << name;
+    }
+  }
+  EXPECT_LE(100 * kinks, directions);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
