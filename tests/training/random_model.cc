@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -590,6 +591,11 @@ Tensor Classes(const Shape& shape, int64_t classes, uint64_t seed) {
 }
 
 }  // namespace
+
+uint64_t NumberOfRandomModels() {
+  const char* models = std::getenv("ONNX_FP8_RANDOM_MODELS");
+  return models ? std::strtoull(models, nullptr, 10) : 200;
+}
 
 TensorMap RandomModel::Batch(uint64_t seed, int64_t size) const {
   TensorMap batch;

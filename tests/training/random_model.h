@@ -29,6 +29,9 @@ struct RandomModel {
   int64_t rows = 0;  // of the table that `ids` reads
 };
 
+// How many models a test tries: ONNX_FP8_RANDOM_MODELS, or 200.
+uint64_t NumberOfRandomModels();
+
 // Writes the model into `dir`. The same seed gives the same model.
 // `samples_apart`: nothing mixes the samples of a batch, which may have any
 // number of them.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that divide the layers of random models, against one process.
-// ONNX_FP8_RANDOM_MODELS: how many models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <optional>
 
 #include "graph/onnx/onnx_io.h"
@@ -15,11 +13,6 @@
 
 namespace onnx_fp8 {
 namespace {
-
-uint64_t NumberOfModels() {
-  const char* models = std::getenv("ONNX_FP8_RANDOM_MODELS");
-  return models ? std::strtoull(models, nullptr, 10) : 200;
-}
 
 float Largest(const Tensor& a, const Tensor& b) {
   float largest = 0;
@@ -63,7 +56,7 @@ std::optional<RankRun> Divided(const Mesh& mesh, const SessionOptions& options,
 }
 
 TEST(TensorParallelRandom, TrainsAsOneProcess) {
-  const uint64_t models = NumberOfModels();
+  const uint64_t models = NumberOfRandomModels();
   uint64_t divided = 0;
   for (uint64_t seed = 0; seed < models; ++seed) {
     TempDir dir;
@@ -93,7 +86,7 @@ TEST(TensorParallelRandom, UnevenDataRanks) {
                       {{.dp = 3, .tp = 2}},
                       {{.dp = 2, .tp = 2}, Sharding::kParameters},
                       {{.replicate = 2, .dp = 2}, Sharding::kParameters}};
-  const uint64_t models = NumberOfModels() / 2;
+  const uint64_t models = NumberOfRandomModels() / 2;
   uint64_t divided = 0;
   for (uint64_t seed = 0; seed < models; ++seed) {
     TempDir dir;
