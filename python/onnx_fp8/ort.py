@@ -30,9 +30,12 @@ def get_ep_names() -> list[str]:
     return [_NAME]
 
 
-def register() -> list:
+def register(severity: int | None = 3) -> list:
     """Registers the library with ONNX Runtime, once in a process, and returns the devices that it offers. Never
-    unregister it while a session lives: ONNX Runtime crashes then."""
+    unregister it while a session lives: ONNX Runtime crashes then.
+
+    `severity` becomes ONNX Runtime's default for messages: 3 are errors. A written step has its state as inputs with
+    defaults, and ONNX Runtime warns of each. None leaves the default as it is."""
     import onnxruntime
     path = get_library_path()
     if not hasattr(onnxruntime, "register_execution_provider_library"):
@@ -41,6 +44,8 @@ def register() -> list:
     def devices():
         return [device for device in onnxruntime.get_ep_devices() if device.ep_name == _NAME]
 
+    if severity is not None:
+        onnxruntime.set_default_logger_severity(severity)
     if not devices():
         onnxruntime.register_execution_provider_library(_NAME, path)
     return devices()

@@ -26,5 +26,6 @@ def test_the_page_runs(tmp_path):
     done = subprocess.run([sys.executable, "-B", "-c", "\n".join(blocks)], cwd=tmp_path, text=True,
                           capture_output=True)
     assert done.returncode == 0, done.stderr
+    assert "[W:onnxruntime" not in done.stderr
     shape, loss = done.stdout.splitlines()
     assert shape.endswith("10)") and float(loss.split()[1]) < 1.5  # at first 2.3
