@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "data/safetensors.h"
+#include "graph/constants.h"
 #include "graph/onnx/onnx_io.h"
 #include "tests/training/corpus_case.h"
 
@@ -35,6 +36,19 @@ void ToDouble(Value* value) {
   }
 }
 
+// Nodes that name the type of their result.
+void ToDouble(Node& node) {
+  if (node.Is("Constant")) {
+    Tensor data = ConstantIn(node);
+    if (!data.defined() || data.dtype() != DType::kFloat) return;
+    node.attributes = {{"value", ConvertTo(data, DType::kDouble)}};
+    return;
+  }
+  const auto type = [](DType dtype) { return static_cast<int64_t>(dtype); };
+  if (!node.Is("Cast") || node.Int("to", 0) != type(DType::kFloat)) return;
+  node.attributes["to"] = type(DType::kDouble);
+}
+
 void EditModel(CorpusCase& c, const std::string& copy,
                const std::function<void(Graph&)>& edit) {
   auto graph = ReadModel(c.options.model);
@@ -46,6 +60,7 @@ void EditModel(CorpusCase& c, const std::string& copy,
 void ComputeInDouble(CorpusCase& c, const std::string& copy) {
   EditModel(c, copy, [](Graph& graph) {
     for (Value* value : graph.Values()) ToDouble(value);
+    for (Node& node : graph.nodes()) ToDouble(node);
   });
   for (auto& [name, tensor] : c.feeds) {
     if (IsFloat(tensor.dtype())) tensor = ConvertTo(tensor, DType::kDouble);

@@ -617,6 +617,7 @@ RandomModel WriteRandomModel(const TempDir& dir, uint64_t seed,
   const std::string path = dir / "random.onnx";
   WriteModel(graph, path);
   model.options = Options(path);
+  model.options.loss.class_axis = -1;  // where T tokens have T classes
   model.options.optimizer.kind = "sgd";
   model.options.freeze = {"*"};
   model.options.train = {"*.weight"};
