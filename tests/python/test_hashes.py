@@ -109,3 +109,30 @@ def test_requirements_of_the_tree_have_hashes(tmp_path, monkeypatch):
     for words in ("requirements-wild.txt: expected NAME==VERSION", "got b>=2", "requirements-torch.txt: a==1 has no hash",
                   "requirements-torch.txt: a package has two lines", "in pyproject.toml 3", "in requirements.txt 3"):
         assert words in found
+
+
+@pytest.mark.parametrize("hashes", [True, False])
+def test_source_packages_are_compared_before_they_are_there(hashes, index, tmp_path):
+    env, file = index({"thing-2.0.tar.gz": "sources"}, hashes), tmp_path / "thing-2.0.tar.gz"
+    code, said = run("fetch_sdist.py", "thing-2.0", digest("others"), file, env=env)
+    assert code == 1 and f"expected thing-2.0.tar.gz with the SHA-256 {digest('others')}, got {digest('sources')}" in said
+    assert not list(tmp_path.glob("*.gz*"))
+    code, said = run("fetch_sdist.py", "thing-2.1", digest("sources"), file, env=env)
+    assert code == 1 and "got none" in said
+    assert run("fetch_sdist.py", "thing-2.0", digest("sources"), file, env=env) == (0, "")
+    assert file.read_text() == "sources"
+
+
+def test_source_packages_of_a_folder(index, tmp_path):
+    """Also where there is no index; a file of another hash does not count."""
+    env = index({"thing-2.0.tar.gz": "sources"})
+    links, file = tmp_path / "links", tmp_path / "thing-2.0.tar.gz"
+    links.mkdir()
+    (links / file.name).write_text("others")
+    env["PIP_FIND_LINKS"] = str(links)
+    assert run("fetch_sdist.py", "thing-2.0", digest("sources"), file, env=env) == (0, "")
+    assert file.read_text() == "sources"
+    env["PIP_NO_INDEX"] = "1"
+    assert run("fetch_sdist.py", "thing-2.0", digest("others"), file, env=env) == (0, "")
+    assert file.read_text() == "others"
+    assert run("fetch_sdist.py", "thing-2.0", digest("sources"), file, env=env)[0] == 1
