@@ -31,8 +31,10 @@ make_pack() {
     xargs -r cp -t "$pack/libraries" || return 1
   strip "$pack"/libraries/* 2>/dev/null
   if [[ ${1:-} == --torchao ]]; then
-    python3 -m pip install -q --no-deps --no-compile --target "$pack/python" \
-      "$(grep '^torchao==' scripts/requirements-bench.txt)" || return 1
+    # Its line, and those of its hashes.
+    python3 -m pip install -q --require-hashes --only-binary :all: --no-deps \
+      --no-compile --target "$pack/python" -r <(
+        sed -n '/^torchao==/,/[^\]$/p' scripts/requirements-bench.txt) || return 1
     # Kernels of its own, which its float8 recipes do without.
     find "$pack/python" -name '*.so' -delete
   fi

@@ -6,12 +6,15 @@
 
 FOLDER then holds one wheel, for manylinux. It has the package, its libraries and
 those that they need; libmpich is not among them, because the ranks of a job need
-the MPI that launched them.
+the MPI that launched them. The list of what is inside (sbom.py) lies in the wheel
+and beside it.
 """
 import pathlib
 import shutil
 import subprocess
 import sys
+
+import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOT_INSIDE = ["libmpich.so.12", "libmpi.so.12", "libmpi.so.40"]
@@ -29,7 +32,7 @@ def main():
     tree, plain = folder / "tree", folder / "plain"
     for old in (tree, plain):
         shutil.rmtree(old, ignore_errors=True)
-    for old in folder.glob("*.whl"):
+    for old in (*folder.glob("*.whl"), *folder.glob("*.cdx.json")):
         old.unlink()
     run("cmake", "--install", build, "--component", "python", "--prefix", tree, "--strip")
     shutil.copytree(ROOT / "python/onnx_fp8", tree / "onnx_fp8", dirs_exist_ok=True,
@@ -45,9 +48,11 @@ def main():
               *(word for name in NOT_INSIDE for word in ("--exclude", name)), wheel,
               env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}).strip().splitlines()[-1])
     [wheel] = folder.glob("*.whl")
+    listed = sbom.add(build, wheel)
     print(run(sys.executable, "-m", "auditwheel", "show", wheel,
               env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}))
     print(wheel)
+    print(listed)
 
 
 if __name__ == "__main__":

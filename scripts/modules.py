@@ -74,7 +74,7 @@ def main():
         lines += ["", "Failures:", "", *failures]
     print("\n" + "\n".join(lines))
     if not words:
-        used = [line.strip() for name in ("torch", "modules") for line in (ROOT / f"scripts/requirements-{name}.txt").open()
+        used = [line.strip(" \\\n") for name in ("torch", "modules") for line in (ROOT / f"scripts/requirements-{name}.txt").open()
                 if line.startswith(("torch", "transformers", "timm", "peft"))]
         head = ["# Modules beside PyTorch", "", "What `./dev modules` measured with " + ", ".join(used) + ": the worst "
                 "difference of a loss in ten steps, divided by PyTorch's loss (in FP8 by 1 if the loss is smaller), and "

@@ -342,7 +342,7 @@ def main():
                   *untrained]
     print("\n" + "\n".join(lines))
     if not sys.argv[1:]:
-        packages_used = [line.strip() for line in (ROOT / "scripts/requirements-wild.txt").open() if "==" in line]
+        packages_used = [line.strip(" \\\n") for line in (ROOT / "scripts/requirements-wild.txt").open() if "==" in line]
         head = ["# Published files", "", "What `./dev wild` measured, beside onnxruntime " + onnxruntime.__version__ +
                 ", on the files of " + ", ".join(packages_used) + ". A difference is divided by the largest output; "
                 "the loss is that of the first and the last of ten steps.", ""]

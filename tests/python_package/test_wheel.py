@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed wheel: its files, its symbols, its program."""
+import base64
+import hashlib
 import importlib.metadata
+import json
 import pathlib
 import re
 import subprocess
@@ -30,6 +33,27 @@ def test_files_of_the_wheel():
     wheel = importlib.metadata.distribution("onnx-fp8").read_text("WHEEL")
     assert re.search(r"^Tag: cp3\d+-\w+-manylinux_2_\d+_x86_64$", wheel, re.M)
     assert onnx_fp8.__version__ == importlib.metadata.version("onnx-fp8")
+
+
+def test_the_list_of_what_is_inside():
+    files = importlib.metadata.files("onnx-fp8")
+    for file in files:
+        assert file.hash or file.suffix == ".pyc" or file.name == "RECORD", file
+        if file.hash:
+            found = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, file.read_binary()).digest()).rstrip(b"=").decode()
+            assert file.hash.value == found, file
+    [listed] = [file for file in files if file.name == "onnx_fp8.cdx.json"]
+    assert listed.parent.name == "sboms" and listed.parent.parent.suffix == ".dist-info"
+    text = listed.read_text()
+    [beside] = pathlib.Path(sys.prefix).parent.glob("*.whl.cdx.json")
+    assert beside.read_text() == text
+    document = json.loads(text)
+    assert document["metadata"]["component"]["version"] == onnx_fp8.__version__
+    parts = {part["name"]: part["version"] for part in document["components"]}
+    assert {"ONNX", "Protocol Buffers", "Abseil", "OpenSSL libcrypto", "nanobind", "zlib"} <= set(parts)
+    assert ("ONNX Runtime" in parts) == (PACKAGE / "libonnx_fp8_ort.so").exists()
+    versions = json.loads(program.run("version", "--json").stdout)
+    assert (parts["ONNX"], parts["Protocol Buffers"]) == (versions["onnx"], versions["protobuf"])
 
 
 def test_the_extension_shows_one_symbol_and_needs_no_more_than_the_system():
