@@ -121,6 +121,21 @@ void OutputFile::Finish() {
   if (close(fd) != 0) FailSystem(path_, "can't be written");
 }
 
+bool IsRegularFile(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none);
+}
+
+bool IsFolder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
+}
+
+bool PathExists(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::exists(path, none);
+}
+
 void MakeDirectories(const std::string& path, const FileHook& hook) {
   namespace fs = std::filesystem;
   Announce(hook, "mkdir", path);

@@ -59,6 +59,12 @@ class OutputFile {
   uint64_t size_ = 0;
 };
 
+// What lies at a path, behind links. False also if the system can't tell, as of
+// a name that is too long: who opens the path then learns why.
+bool IsRegularFile(const std::string& path);
+bool IsFolder(const std::string& path);
+bool PathExists(const std::string& path);
+
 // They throw Error with the path and the system's reason; new folders last.
 void MakeDirectories(const std::string& path, const FileHook& hook = {});
 // Errors also if something has the name already, for instance a link.

@@ -6,19 +6,20 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/file.h"
 
 namespace onnx_fp8 {
 
 std::vector<std::string> ModuleFolders() {
+  std::error_code error;
   const std::filesystem::path program =
-      std::filesystem::read_symlink("/proc/self/exe");
+      std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string folder = program.parent_path().string();
   std::vector<std::string> folders = {folder,
                                       folder + "/../" ONNX_FP8_LIBRARIES};
   // In a library, whose program is another's: beside the library.
   static const char here = 0;
   Dl_info file = {};
-  std::error_code error;
   if (dladdr(&here, &file) != 0 && file.dli_fname &&
       std::filesystem::exists(file.dli_fname, error) &&
       !std::filesystem::equivalent(file.dli_fname, program, error)) {
@@ -31,7 +32,7 @@ void* LoadModule(const Module& module,
                  const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + module.file;
-    if (!std::filesystem::exists(path)) continue;
+    if (!PathExists(path)) continue;
     void* library = dlopen(
         path.c_str(), RTLD_NOW | (module.global ? RTLD_GLOBAL : RTLD_LOCAL));
     Check(library != nullptr, "[", module.name, "] cannot open ", path, ": ",

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "base/random.h"
 #include "data/arrays.h"
 #include "data/token_file.h"
@@ -16,14 +17,6 @@ namespace {
 
 // Separates the shuffle from other uses of the run's seed.
 constexpr uint64_t kShuffleKey = 0x73687566666c6531;
-
-std::string Join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) {
-    text += (text.empty() ? "" : ", ") + part;
-  }
-  return text;
-}
 
 bool IsTokenFile(const std::string& file) {
   return std::filesystem::path(file).extension() == ".bin";
@@ -97,7 +90,7 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   }
 }
 
-std::string Dataset::Files() const { return Join(spec_.files); }
+std::string Dataset::Files() const { return Joined(spec_.files); }
 
 void Dataset::OpenArrays() {
   std::vector<std::string> unused;
@@ -172,7 +165,7 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   for (const DatasetInput& input : spec_.inputs) {
     Check(std::ranges::binary_search(found, input.name), "[", Files(),
           "] expected an array \"", input.name, "\", got ",
-          found.empty() ? "none" : Join(found),
+          found.empty() ? "none" : Joined(found),
           input.name == spec_.label ? "; `label` names another one" : "");
   }
   Check(!columns_.empty(), "[", Files(),
@@ -189,9 +182,13 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   }
   size_ = samples(first);
   std::set<std::string> names(unused.begin(), unused.end());
-  for (const std::string& name : names) {
-    notes_.push_back(Concat("[", Files(), "] array \"", name,
+  if (names.size() == 1) {
+    notes_.push_back(Concat("[", Files(), "] array \"", *names.begin(),
                             "\" is no input of the model"));
+  } else if (!names.empty()) {
+    notes_.push_back(Concat("[", Files(), "] ", names.size(),
+                            " arrays are no inputs of the model: ",
+                            Joined({names.begin(), names.end()})));
   }
 }
 
@@ -206,7 +203,7 @@ void Dataset::OpenTokens() {
   }
   Check(names.size() == 1, "[", Files(),
         "] provides one input and the label \"", spec_.label, "\", expected ",
-        names.empty() ? "none" : Join(names));
+        names.empty() ? "none" : Joined(names));
   for (const std::string& file : spec_.files) {
     Tensor tokens = ReadTokens(file, spec_.token_dtype);
     int64_t windows = NumWindows(tokens, spec_.seq_len);
@@ -268,7 +265,7 @@ TensorMap Dataset::SourceBatch(int64_t index) const {
     std::vector<std::string> names;
     for (const auto& [name, array] : given) names.push_back(name);
     Check(it != given.end(), "[", Files(), "] expected an array \"", input.name,
-          "\" in a batch, got ", names.empty() ? "none" : Join(names));
+          "\" in a batch, got ", names.empty() ? "none" : Joined(names));
     const Tensor& array = it->second;
     Check(Converts(array.dtype(), input.dtype), "[", Files(),
           "] expected array \"", input.name, "\" of ", Name(input.dtype),

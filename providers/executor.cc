@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "collectives/agreement.h"
 #include "graph/node_cost.h"
 #include "graph/op_facts.h"
@@ -345,14 +346,14 @@ TensorMap Executor::Outputs() {
 }
 
 void Executor::BindFeeds(const TensorMap& feeds) {
-  std::string names;
+  std::vector<std::string> names;
   for (const Value* value : graph_->inputs) {
-    if (IsFeed(*value)) names += (names.empty() ? "" : ", ") + value->name;
+    if (IsFeed(*value)) names.push_back(value->name);
   }
   for (const auto& [name, tensor] : feeds) {
     const Value* value = graph_->Find(name);
     Check(value && IsFeed(*value), "[feed ", name,
-          "] expected the name of an input (", names, ")");
+          "] expected the name of an input (", Joined(names), ")");
     if (value->concrete()) CheckType("input", *value, tensor);
   }
   for (const Value* value : plan_.feeds) {

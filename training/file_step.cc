@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/joined.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
@@ -187,7 +187,7 @@ void JoinState(Graph& graph, const Graph& apply) {
 
 void OpenApply(FileStep* file, Graph& graph, SessionOptions* options) {
   file->apply_path = ApplyPath(graph.file);
-  Check(std::filesystem::exists(file->apply_path), "[", file->apply_path,
+  Check(PathExists(file->apply_path), "[", file->apply_path,
         "] expected the update that belongs to ", graph.file,
         ", got no such file");
   file->apply = ReadModel(file->apply_path, {.budgets = options->budgets});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "graph/builder.h"
 #include "onnx_fp8/option_error.h"
 
@@ -16,11 +17,9 @@ namespace {
 constexpr std::string_view kOutputKind = "output:";
 
 std::string OutputNames(const Graph& graph) {
-  std::string names;
-  for (const Value* output : graph.outputs) {
-    names += (names.empty() ? "" : ", ") + output->name;
-  }
-  return names.empty() ? "none" : names;
+  std::vector<std::string> names;
+  for (const Value* output : graph.outputs) names.push_back(output->name);
+  return names.empty() ? "none" : Joined(names);
 }
 
 // The graph output of that name; the first for "".

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/joined.h"
 #include "base/mapped_file.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/ort_scores.h"
@@ -69,13 +70,11 @@ Value* OnlyScores(const Graph& graph, const OrtCheckpoint& checkpoint) {
     for (const auto& [name, tensor] : *tensors) parameters.insert(name);
   }
   std::vector<Value*> scores = FindScores(graph, parameters);
-  std::string names;
-  for (const Value* value : scores) {
-    names += (names.empty() ? "" : ", ") + value->name;
-  }
+  std::vector<std::string> names;
+  for (const Value* value : scores) names.push_back(value->name);
   Check(scores.size() == 1, "[", graph.file,
         "] expected one value that the model computes and its loss reads, got ",
-        scores.empty() ? "none" : names,
+        scores.empty() ? "none" : Joined(names),
         "; `outputs` names those of the model");
   return ScoresOfTokens(scores[0]);
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/input_file.h"
 #include "base/mapped_file.h"
+#include "base/printable.h"
 #include "base/shallow_json.h"
 #include "graph/rewrite/rewrite_model.h"
 #include "training/checkpoint.h"
@@ -39,6 +40,20 @@ std::string ConfigChecksum(nlohmann::json json) {
   const std::string text =
       json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return Hex(Crc32(text.data(), text.size()));
+}
+
+// config.json holds these words, and JSON is UTF-8. Names of files need not be.
+void RequireUtf8(const std::string& folder, const std::string& model,
+                 const std::string& loss, const RunSettings& settings) {
+  auto require = [&](const std::string& of, const std::string& word) {
+    Check(IsUtf8(word), "[", folder, "/config.json] can't hold ", of, " \"",
+          word, "\": expected UTF-8, got other bytes; use another name");
+  };
+  require("MODEL", fs::path(model).filename().string());
+  require("--loss", fs::path(loss).filename().string());
+  for (const auto& [flag, words] : settings) {
+    for (const std::string& word : words) require(flag, word);
+  }
 }
 
 // Without nlohmann's number of the error.
@@ -73,11 +88,11 @@ std::string FileMark(const std::string& path) {
 }
 
 bool RunFolder::HasConfig() const {
-  return fs::is_regular_file(path_ + "/config.json");
+  return IsRegularFile(path_ + "/config.json");
 }
 
 bool RunFolder::HasCheckpoint() const {
-  if (fs::exists(path_ + "/latest")) return true;
+  if (PathExists(path_ + "/latest")) return true;
   std::error_code none;
   fs::directory_iterator entries(path_ + "/checkpoints", none);
   for (; !none && entries != fs::directory_iterator(); ++entries) {
@@ -168,7 +183,7 @@ RunConfig RunFolder::Load() const {
 }
 
 void RunFolder::Lock() {
-  made_ = !fs::exists(path_);
+  made_ = !PathExists(path_);
   MakeDirectories(path_);
   LockAs(LOCK_EX);
   CheckPlain();
@@ -199,7 +214,7 @@ std::string RunFolder::Copy(const std::string& file, const char* name,
       (fs::path(folder) / fs::path(file).filename()).string();
   std::error_code none;
   if (fs::equivalent(file, to, none)) return to;
-  bool made = !fs::exists(folder);
+  bool made = !PathExists(folder);
   MakeDirectories(folder);
   try {
     CopyTrainable(file, to, observer);
@@ -214,6 +229,13 @@ std::string RunFolder::Copy(const std::string& file, const char* name,
 void RunFolder::Write(const std::string& model, const RunSettings& settings,
                       const ExternalCopyObserver& observer,
                       const FileMarks& files, const std::string& loss) {
+  std::error_code none;
+  try {
+    RequireUtf8(path_, model, loss, settings);
+  } catch (...) {
+    if (made_) fs::remove(path_, none);
+    throw;
+  }
   auto entry = [&](const std::string& file, const char* name) {
     std::string copy = Copy(file, name, observer);
     return nlohmann::ordered_json{

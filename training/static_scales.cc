@@ -2,7 +2,6 @@
 #include "training/static_scales.h"
 
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -72,7 +71,7 @@ StaticScales AsStatic(const ScaleState& kept, const std::string& folder) {
 }
 
 StaticScales ReadStaticScales(const std::string& path) {
-  return std::filesystem::is_directory(path) ? FromRun(path) : FromFile(path);
+  return IsFolder(path) ? FromRun(path) : FromFile(path);
 }
 
 void WriteStaticScales(const std::string& path, const StaticScales& scales) {

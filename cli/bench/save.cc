@@ -12,8 +12,8 @@ namespace onnx_fp8 {
 
 void RequireFolderOf(const std::string& file) {
   auto folder = std::filesystem::absolute(file).parent_path();
-  Check(std::filesystem::is_directory(folder), "[", file,
-        "] can't be written: there is no folder ", folder.string());
+  Check(IsFolder(folder), "[", file, "] can't be written: there is no folder ",
+        folder.string());
 }
 
 std::string MachineText(const std::string& provider) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/printable.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
@@ -121,7 +122,7 @@ int Calibrate(const Arguments& arguments) {
   }
   values.machine.Apply();
   auto folder = std::filesystem::absolute(values.out).parent_path();
-  Check(std::filesystem::is_directory(folder), "[", values.out,
+  Check(IsFolder(folder), "[", values.out,
         "] can't be written: there is no folder ", folder.string());
   SessionOptions options = MakeOptions(values);
   auto session = TrainingSession::Create(options);

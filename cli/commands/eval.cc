@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
@@ -44,7 +44,7 @@ struct EvalFlags {
 };
 
 std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
-  bool run = std::filesystem::is_directory(values->model);
+  bool run = IsFolder(values->model);
   SessionOptions options;
   std::string folder = values->model;
   if (values->best && !run) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/printable.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
@@ -84,7 +85,7 @@ void WriteCheckpoint(TrainingSession& session, const std::string& like,
 // The user may give a training step, or a model, in place of the run that began
 // with it.
 void RequireNoFile(const std::string& folder) {
-  if (!std::filesystem::is_regular_file(folder)) return;
+  if (!IsRegularFile(folder)) return;
   Fail("[", folder,
        "] is a file: expected the folder of a run, as train --out "
        "DIR makes it");

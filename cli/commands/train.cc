@@ -2,10 +2,10 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/joined.h"
 #include "base/printable.h"
 #include "cli/api_names.h"
@@ -177,7 +177,7 @@ void TrainCommand::RequireNoRun() const {
 }
 
 void TrainCommand::ReadFolder() {
-  folder_is_new_ = !std::filesystem::is_directory(values_.out);
+  folder_is_new_ = !IsFolder(values_.out);
   // Another process may be changing the folder: lock it before reading
   // anything.
   bool changes = IsFirst();

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/copy_file.h"
+#include "base/file.h"
 #include "graph/onnx/model_file_internal.h"
 
 namespace onnx_fp8 {
@@ -95,7 +96,7 @@ class Copier {
     std::error_code none;
     if (fs::equivalent(from, to, none)) return;
     CheckDataName(to, name.string());
-    auto& tasks = fs::exists(to) ? present_ : absent_;
+    auto& tasks = PathExists(to) ? present_ : absent_;
     if (tasks.emplace(to, Task{to, location, size}).second) total_ += size;
   }
 
@@ -129,7 +130,7 @@ class Copier {
 
   void Compare(const Task& task) {
     bool same =
-        fs::is_regular_file(task.to) && fs::file_size(task.to) == task.size &&
+        IsRegularFile(task.to) && InputFile(task.to).size() == task.size &&
         SameContent(*Open(task.location), InputFile(task.to), Begin(task));
     if (!same) Refuse(task);
     done_ += task.size;

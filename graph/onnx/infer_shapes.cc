@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "graph/einsum_equation.h"
 #include "graph/onnx/check_inference.h"
 #include "graph/onnx/check_sizes.h"
@@ -193,14 +194,13 @@ void InferNode(Node& node, int opset) {
   try {
     schema->GetTypeAndShapeInferenceFunction()(context);
   } catch (const std::exception& error) {
-    std::string inputs;
+    std::vector<std::string> inputs;
     for (const Value* value : node.inputs()) {
       if (!value) continue;
-      inputs += (inputs.empty() ? "" : ", ") + value->name + " " +
-                Name(value->dtype) +
-                (value->shape ? ToString(*value->shape) : "");
+      inputs.push_back(Concat(value->name, " ", Name(value->dtype),
+                              value->shape ? ToString(*value->shape) : ""));
     }
-    Fail("[", node.Where(), "] ", error.what(), "; inputs: ", inputs);
+    Fail("[", node.Where(), "] ", error.what(), "; inputs: ", Joined(inputs));
   }
   for (size_t i = 0; i < node.outputs().size(); ++i) {
     if (Value* value = node.out(i)) {

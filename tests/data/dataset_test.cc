@@ -160,6 +160,20 @@ TEST_F(DatasetTest, FilesOfOtherNamesAreJoined) {
             std::string::npos);
 }
 
+TEST_F(DatasetTest, ManyOtherArraysAreOneNote) {
+  TensorMap arrays = Samples(4);
+  for (int i = 0; i < 100; ++i) {
+    arrays[Concat("other", i)] = Tensor::Ints({i});
+  }
+  const std::string file = Write("a", arrays);
+  const std::vector<std::string> notes = Dataset(Spec({file}, 4)).notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(notes[0].starts_with(
+      "[" + file + "] 100 arrays are no inputs of the model: other0, other1"))
+      << notes[0];
+  EXPECT_LT(notes[0].size(), 400u);
+}
+
 TEST_F(DatasetTest, WholeArraysAreFedUnchanged) {
   TensorMap arrays = Samples(4);
   arrays["edges"] = ConvertTo(Tensor::Ints({1, 2, 3, 4, 5, 6}), DType::kInt32)

@@ -49,6 +49,19 @@ def test_names_that_no_checkpoint_can_hold(tmp_path, name, shown, reason):
     run("eval", model, "--data", data, "--loss", "cross_entropy")
 
 
+@pytest.mark.parametrize("model, data, flag", [(b"m.onnx", b"d\xff.npz", "--data"), (b"m\xff.onnx", b"d.npz", "MODEL")])
+def test_names_that_no_configuration_can_hold(tmp_path, model, data, flag):
+    place = os.fsencode(tmp_path)
+    shutil.copy(MLP, place + b"/" + model)
+    os.rename(write_random(tmp_path / "any.npz", 8), place + b"/" + data)
+    done = subprocess.run([BIN, "train", place + b"/" + model, "--data", place + b"/" + data, *map(str, CE), "--steps", "1",
+                           "--out", tmp_path / "run"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"[{tmp_path}/run/config.json] can't hold {flag} \"" in done.stderr
+    assert "\": expected UTF-8, got other bytes; use another name" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_external_data_of_training_info_goes_with_the_run(tmp_path):
     model = layer("w")
     info = model.training_info.add()
