@@ -15,7 +15,7 @@
 namespace onnx_fp8 {
 namespace {
 
-Tensor Doubles(const Tensor& floats) {
+Tensor ToFloat64(const Tensor& floats) {
   Tensor t = Tensor::Allocate(DType::kDouble, floats.shape());
   for (int64_t i = 0; i < t.size(); ++i) {
     t.data<double>()[i] = floats.data<float>()[i];
@@ -47,11 +47,11 @@ class Model64 {
     }
     for (const Value* input : graph_->inputs) {
       const Tensor& fed = batch.at(input->name);
-      feeds_[input->name] = fed.dtype() == DType::kFloat ? Doubles(fed) : fed;
+      feeds_[input->name] = fed.dtype() == DType::kFloat ? ToFloat64(fed) : fed;
     }
     for (Value* value : graph_->Initializers()) {
       if (value->data.dtype() != DType::kFloat) continue;
-      value->data = Doubles(value->data);
+      value->data = ToFloat64(value->data);
     }
   }
 
