@@ -29,6 +29,12 @@ bool IsReturned(const Graph& graph, const Value* value) {
          });
 }
 
+std::unordered_set<const Value*> NewState(const Graph& graph) {
+  std::unordered_set<const Value*> values;
+  for (const StateBinding& binding : graph.state) values.insert(binding.next);
+  return values;
+}
+
 bool IsViewOp(const Node& node) {
   static const std::set<std::string, std::less<>> kViews = {
       "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 
 #include "graph/graph.h"
 
@@ -15,6 +16,9 @@ bool IsViewOp(const Node& node);
 // Whether the graph returns the value. A graph returns its outputs and the next
 // values of its state.
 bool IsReturned(const Graph& graph, const Value* value);
+
+// The values that replace state after a run.
+std::unordered_set<const Value*> NewState(const Graph& graph);
 
 // The parameter (trained or frozen) that reaches `value` through views only;
 // null if there is none. If a value joins several parameters, the first.

@@ -14,6 +14,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/passes/inference_mode.h"
+#include "graph/views.h"
 #include "training/gradient_outputs.h"
 #include "training/loss.h"
 #include "training/step_settings.h"
@@ -100,11 +101,11 @@ StepNotes ForeignNotes(const Graph& graph, const SessionOptions& options) {
 // The output that is the loss, if the caller does not name it.
 std::string ForeignLoss(const Graph& graph) {
   std::vector<std::string> numbers, all;
+  const auto bound = NewState(graph);
   for (const Value* value : graph.outputs) {
-    bool bound = std::ranges::any_of(
-        graph.state, [&](const StateBinding& b) { return b.next == value; });
     all.push_back(value->name);
-    if (!bound && IsFloat(value->dtype) && IsOneNumber(*value)) {
+    if (!bound.contains(value) && IsFloat(value->dtype) &&
+        IsOneNumber(*value)) {
       numbers.push_back(value->name);
     }
   }
@@ -143,8 +144,7 @@ void SetLearningRate(Graph& graph, const StepNotes& notes,
 // New state is no output of the model; the values that a session reports are.
 void SetOutputs(Graph& graph, const StepNotes& notes) {
   const std::string loss = notes.Value("loss");
-  std::unordered_set<const Value*> state;
-  for (const StateBinding& binding : graph.state) state.insert(binding.next);
+  const auto state = NewState(graph);
   std::erase_if(graph.outputs, [&](const Value* value) {
     return value->name != loss && state.contains(value);
   });

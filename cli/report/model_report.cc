@@ -16,6 +16,7 @@
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
 #include "graph/parameter_names.h"
+#include "graph/views.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/plan.h"
@@ -183,8 +184,7 @@ class Reporter {
     for (const Value* value : model_->inputs) {
       report_.inputs.push_back(Describe(*value));
     }
-    std::unordered_set<const Value*> state;
-    for (const StateBinding& b : model_->state) state.insert(b.next);
+    const auto state = NewState(*model_);
     for (const Value* value : model_->outputs) {
       if (!state.contains(value)) report_.outputs.push_back(Describe(*value));
     }

@@ -12,7 +12,7 @@ TRAIN = ["train", MLP, "--data", "DATA", *CE, "--steps", 1, "--batch-size", 8]
 @pytest.mark.parametrize("words", [
     [*TRAIN, "--out", LONG],
     ["train", LONG, "--data", "DATA", *CE, "--steps", 1, "--out", "run"],
-    ["train", MLP, "--data", LONG, *CE, "--steps", 1, "--out", "run"],
+    ["train", MLP, "--data", LONG + ".npz", *CE, "--steps", 1, "--out", "run"],
     [*TRAIN, "--out", "run", "--init", LONG],
     [*TRAIN, "--out", "run", "--profile", LONG],
     [*TRAIN, "--out", "run", "--recipe", LONG + ".json"],
