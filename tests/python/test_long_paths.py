@@ -17,7 +17,7 @@ TRAIN = ["train", MLP, "--data", "DATA", *CE, "--steps", 1, "--batch-size", 8]
     [*TRAIN, "--out", "run", "--profile", LONG],
     [*TRAIN, "--out", "run", "--recipe", LONG + ".json"],
     [*TRAIN, "--out", "run", "--recipe", "static", "--scales", LONG],
-    [*TRAIN, "--out", "run", "--class-weights", LONG],
+    [*TRAIN, "--out", "run", "--class-weights", LONG + ".npy"],
     [*TRAIN, "--out", "run", "--recipe", "tensorwise", "--auto-filter", LONG],
     ["train", MLP, "--data", "DATA", "--loss", LONG + ".onnx", "--steps", 1, "--out", "run"],
     ["eval", LONG, "--data", "DATA"],
@@ -25,7 +25,7 @@ TRAIN = ["train", MLP, "--data", "DATA", *CE, "--steps", 1, "--batch-size", 8]
     ["inspect", LONG],
     ["rewrite", MLP, "--out", LONG + ".onnx", "--recipe", "tensorwise"],
     ["rewrite", MLP, "--out", LONG + "/x.onnx", "--recipe", "tensorwise"],
-    ["calibrate", MLP, "--data", "DATA", *CE, "--recipe", "static", "--out", LONG],
+    ["calibrate", MLP, "--data", "DATA", *CE, "--recipe", "static", "--steps", 1, "-o", LONG],
     ["grad", MLP, "--data", "DATA", *CE, "--out", LONG + ".npz"],
 ], ids=lambda words: " ".join(str(w)[:12] for w in words if w != MLP))
 def test_a_name_that_is_too_long(tmp_path, words):
