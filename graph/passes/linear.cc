@@ -47,10 +47,18 @@ class Normalizer {
     return value->rank() == 2 && weights_.contains(value);
   }
 
+  // Transposes in a row: the first one, whose operand a visit may replace, and
+  // whether all of them together transpose.
+  struct Transposes {
+    const Node* first;
+    bool odd;
+  };
+
   // The matrix that Transposes have made the value of.
   Matrix Peeled(Value* value) const {
-    auto known = peeled_.find(value);
-    return known == peeled_.end() ? Matrix{value} : known->second;
+    auto known = transposes_.find(value);
+    if (known == transposes_.end()) return {value};
+    return {known->second.first->in(0), known->second.odd};
   }
 
   void AddView(const Node& node) {
@@ -61,10 +69,11 @@ class Normalizer {
     }
     const Value* y = node.out(0);
     if (!node.Is("Transpose") || y->rank() != 2) return;
-    Matrix matrix = Peeled(node.in(0));
-    matrix.transposed ^=
-        node.Ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
-    peeled_.emplace(y, matrix);
+    auto before = transposes_.find(node.in(0));
+    Transposes all =
+        before == transposes_.end() ? Transposes{&node, false} : before->second;
+    all.odd ^= node.Ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
+    transposes_.emplace(y, all);
   }
 
   void FoldGemm(Node& node) {
@@ -144,7 +153,7 @@ class Normalizer {
   Graph& graph_;
   std::map<Value*, Value*> flat_;
   std::unordered_set<const Value*> weights_;
-  std::unordered_map<const Value*, Matrix> peeled_;
+  std::unordered_map<const Value*, Transposes> transposes_;
 };
 
 }  // namespace

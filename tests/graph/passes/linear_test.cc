@@ -127,5 +127,26 @@ output z
 )");
 }
 
+// The product behind the Transpose is replaced before the other one is looked
+// at.
+TEST(NormalizeLinear, TheTransposeOfAnotherProduct) {
+  EXPECT_EQ(Normalized(R"(
+input x: float[2,3]
+param w: float[3,4]
+param v: float[2,5]
+h: float[2,4] = MatMul(x, w)
+t: float[4,2] = Transpose<perm=[1,0]>(h)
+z: float[4,5] = Gemm(t, v)
+output z
+)"),
+            R"(input x: float[2,3]
+param w: float[3,4]
+param v: float[2,5]
+h: float[2,4] = Gemm<transB=0>(x, w)
+z: float[4,5] = Gemm<transA=1>(h, v)
+output z
+)");
+}
+
 }  // namespace
 }  // namespace onnx_fp8
