@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "base/random.h"
 #include "data/safetensors.h"
-#include "graph/constants.h"
 #include "graph/onnx/onnx_io.h"
 #include "tests/training/corpus_case.h"
 
@@ -36,17 +36,43 @@ void ToDouble(Value* value) {
   }
 }
 
-// Nodes that name the type of their result.
-void ToDouble(Node& node) {
-  if (node.Is("Constant")) {
-    Tensor data = ConstantIn(node);
-    if (!data.defined() || data.dtype() != DType::kFloat) return;
-    node.attributes = {{"value", ConvertTo(data, DType::kDouble)}};
-    return;
+// What depends on parameters and inputs becomes double. Numbers that the graph
+// makes of nothing else stay float until then: T5's buckets of positions are
+// logarithms, which another precision rounds to other integers.
+void ToDouble(Graph& graph) {
+  const int64_t to = static_cast<int64_t>(DType::kDouble);
+  std::set<const Value*> wide;
+  auto widen = [&](Value* value) {
+    if (value->dtype != DType::kFloat) return;
+    ToDouble(value);
+    wide.insert(value);
+  };
+  for (Value* value : graph.inputs) widen(value);
+  for (Value* value : graph.Initializers()) {
+    if (NumElements(*value->shape) > 1) widen(value);
   }
-  const auto type = [](DType dtype) { return static_cast<int64_t>(dtype); };
-  if (!node.Is("Cast") || node.Int("to", 0) != type(DType::kFloat)) return;
-  node.attributes["to"] = type(DType::kDouble);
+  for (Node& node : graph.nodes()) {
+    const auto& in = node.inputs();
+    if (std::ranges::none_of(
+            in, [&](const Value* value) { return wide.contains(value); })) {
+      continue;
+    }
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!in[i] || in[i]->dtype != DType::kFloat) continue;
+      Node* cast = graph.AddNode("Cast", {in[i]},
+                                 {graph.FreshName(in[i]->name + ".double")},
+                                 {{"to", to}}, "", &node);
+      cast->out(0)->shape = in[i]->shape;
+      cast->out(0)->dtype = DType::kDouble;
+      graph.SetInput(&node, i, cast->out(0));
+    }
+    if (node.Is("Cast") && node.Int("to", 0) == int64_t{1}) {
+      node.attributes["to"] = to;
+    }
+    for (Value* value : node.outputs()) {
+      if (value) widen(value);
+    }
+  }
 }
 
 void EditModel(CorpusCase& c, const std::string& copy,
@@ -58,10 +84,7 @@ void EditModel(CorpusCase& c, const std::string& copy,
 }
 
 void ComputeInDouble(CorpusCase& c, const std::string& copy) {
-  EditModel(c, copy, [](Graph& graph) {
-    for (Value* value : graph.Values()) ToDouble(value);
-    for (Node& node : graph.nodes()) ToDouble(node);
-  });
+  EditModel(c, copy, [](Graph& graph) { ToDouble(graph); });
   for (auto& [name, tensor] : c.feeds) {
     if (IsFloat(tensor.dtype())) tensor = ConvertTo(tensor, DType::kDouble);
   }
