@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "data/safetensors.h"
+#include "graph/infer_shapes.h"
 #include "graph/onnx/onnx_io.h"
 #include "tests/training/corpus_case.h"
 
@@ -51,6 +52,7 @@ void ToDouble(Graph& graph) {
   for (Value* value : graph.Initializers()) {
     if (NumElements(*value->shape) > 1) widen(value);
   }
+  for (Node& node : graph.nodes()) InferNode(node, graph.opset);
   for (Node& node : graph.nodes()) {
     const auto& in = node.inputs();
     if (std::ranges::none_of(

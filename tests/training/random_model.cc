@@ -95,14 +95,17 @@ class ModelMaker {
     return graph_.AddInitializer(Concat("c", names_++), data);
   }
   // What is added to scores: numbers, or exporters' marks of pairs that do not
-  // count. A row that sees nothing has only finite ones.
+  // count. Rows that see nothing have finite marks, and gradients that no
+  // difference of the loss shows: the marks round their scores away.
   Value* Mask(const Shape& shape) {
     Tensor mask = Numbers(shape);
-    const int64_t columns = shape.back(), marked = Below(4);
+    const int64_t columns = shape.back(), marked = Below(apart_ ? 4 : 3);
     for (int64_t i = 0; marked > 0 && i < mask.size(); ++i) {
       float& x = mask.data<float>()[i];
-      const bool seen = marked == 3 ? i / columns % 3 != 0 : x < 0.3f;
-      const bool infinite = marked == 2 && i % columns != 0;
+      const int64_t row = i / columns, column = i % columns;
+      const bool seen =
+          marked == 3 ? row % 3 != 0 : x < 0.3f || column == row % columns;
+      const bool infinite = marked == 2;
       constexpr float kLowest = std::numeric_limits<float>::lowest();
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
       x = seen ? 0 : infinite ? -kInfinity : kLowest;
