@@ -48,11 +48,11 @@ void ToDouble(Graph& graph) {
     ToDouble(value);
     wide.insert(value);
   };
+  for (Node& node : graph.nodes()) InferNode(node, graph.opset);
   for (Value* value : graph.inputs) widen(value);
   for (Value* value : graph.Initializers()) {
     if (NumElements(*value->shape) > 1) widen(value);
   }
-  for (Node& node : graph.nodes()) InferNode(node, graph.opset);
   for (Node& node : graph.nodes()) {
     const auto& in = node.inputs();
     if (std::ranges::none_of(
