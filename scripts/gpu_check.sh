@@ -13,8 +13,8 @@
 #
 # --pack runs where the programs were built (./dev build). It copies onnx-fp8,
 # test_cuda_device and the libraries that they are linked to, but for those of
-# the compiler and of C, into build/release/pack, without symbols. The tree and
-# this folder are all that must travel. --torchao adds that package. --logs keeps
+# the compiler and of C, into build/release/pack, without symbols, compressed. The
+# tree and this folder are all that must travel. --torchao adds that package. --logs keeps
 # all that the programs print, which a report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,6 +30,7 @@ make_pack() {
     grep -v -E '/lib(c|m|gcc_s|stdc\+\+)\.so' |
     xargs -r cp -t "$pack/libraries" || return 1
   strip "$pack"/libraries/* 2>/dev/null
+  gzip "$pack/onnx-fp8" "$pack/test_cuda_device" || return 1
   if [[ ${1:-} == --torchao ]]; then
     # Its line, and those of its hashes.
     python3 -m pip install -q --require-hashes --only-binary :all: --no-deps \
@@ -51,7 +52,8 @@ if [[ ${1:-} == --pack ]]; then
 fi
 
 programs=$built
-if [[ -x $pack/onnx-fp8 ]]; then
+if [[ -e $pack/onnx-fp8.gz ]]; then
+  gunzip --keep --force "$pack/onnx-fp8.gz" "$pack/test_cuda_device.gz"
   programs=$pack
   export LD_LIBRARY_PATH=$PWD/$pack/libraries:${LD_LIBRARY_PATH:-}
   export PYTHONPATH=$PWD/$pack/python:${PYTHONPATH:-}
