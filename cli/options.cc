@@ -385,9 +385,10 @@ void OptimizerFlags::AddTo(Flags& flags) {
   flags.Switch("--nesterov", &nesterov, "SGD with Nesterov's momentum");
   flags.Number("--clip-norm", &clip_norm, 0,
                "clip gradients by their global norm (default: 0, off)");
-  flags.Words("--group", &groups,
-              "PATTERN=weight_decay:X,lr_scale:X for some parameters; of several "
-              "groups that fit one, the first counts");
+  flags.Words(
+      "--group", &groups,
+      "PATTERN=weight_decay:X,lr_scale:X for some parameters; of several "
+      "groups that fit one, the first counts");
 }
 
 OptimizerSpec OptimizerFlags::Make(const Flags& flags) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random models of layers and of ops between them, with operands of all the
-// forms that ONNX allows: absent, negative, int32, broadcast, of rank 0. A third
-// of them were never trained; masks have the numbers of exporters.
+// forms that ONNX allows: absent, negative, int32, broadcast, of rank 0. A
+// third of them were never trained; masks have the numbers of exporters.
 #pragma once
 
 #include <cstdint>
