@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MAX_LINES = 600
+MAX_LINES = 1000
 
 # Folder -> folders whose headers it may include, besides its own. A folder
 # that is not named here belongs to the closest named folder above it.

@@ -49,8 +49,8 @@ void RequireUtf8(const std::string& folder, const std::string& model,
     Check(IsUtf8(word), "[", folder, "/config.json] can't hold ", of, " \"",
           word, "\": expected UTF-8, got other bytes; use another name");
   };
-  require("MODEL", fs::path(model).filename().string());
-  require("--loss", fs::path(loss).filename().string());
+  require("the model", fs::path(model).filename().string());
+  require("`loss`", fs::path(loss).filename().string());
   for (const auto& [flag, words] : settings) {
     for (const std::string& word : words) require(flag, word);
   }

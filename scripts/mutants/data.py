@@ -10,6 +10,9 @@ MUTANTS = (
     M("data: epochs have one order", "data/dataset.cc",
       "static_cast<uint64_t>(epoch));", "static_cast<uint64_t>(epoch * 0));",
       DATASET_TEST),
+    M("data: each unread array is a note", "data/dataset.cc",
+      "if (names.size() == 1) {", "for (const auto& name : names) {\n"
+      "    notes_.push_back(name);\n  }\n  if (names.size() == 1) {", DATASET_TEST),
     M("data: the seed does not matter", "data/dataset.cc",
       "RandomBits(spec_.seed ^ kShuffleKey,", "RandomBits(kShuffleKey,",
       DATASET_TEST),

@@ -49,7 +49,7 @@ def test_names_that_no_checkpoint_can_hold(tmp_path, name, shown, reason):
     run("eval", model, "--data", data, "--loss", "cross_entropy")
 
 
-@pytest.mark.parametrize("model, data, flag", [(b"m.onnx", b"d\xff.npz", "--data"), (b"m\xff.onnx", b"d.npz", "MODEL")])
+@pytest.mark.parametrize("model, data, flag", [(b"m.onnx", b"d\xff.npz", "--data"), (b"m\xff.onnx", b"d.npz", "the model")])
 def test_names_that_no_configuration_can_hold(tmp_path, model, data, flag):
     place = os.fsencode(tmp_path)
     shutil.copy(MLP, place + b"/" + model)
