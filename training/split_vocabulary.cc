@@ -57,7 +57,18 @@ Value* CheckedLabels(Builder& b, const Node& loss, Value* labels,
   return b.Mul(b.ReduceSum(lse, {0}, false), b.Scalar(0, lse));
 }
 
+// By one flag a Where would be a branch (needed_when.h), whose gradients stop
+// if it is not taken. But those of other ranks, which take it, come to this one
+// too.
 Value* OrZero(Builder& b, Value* condition, Value* x) {
+  if (NumElements(*condition->shape) == 1) {
+    const Shape row = {1, NumElements(*x->shape)};
+    Value* rows = b.Op(
+        "Concat", {b.Constant(Tensor::Zeros(x->dtype, row)), b.Reshape(x, row)},
+        {{"axis", int64_t{0}}});
+    Value* at = b.Reshape(b.Cast(condition, DType::kInt64), {1});
+    return b.Reshape(b.Op("Gather", {rows, at}), *x->shape);
+  }
   return b.Op("Where", {condition, x, b.Scalar(0, x)});
 }
 

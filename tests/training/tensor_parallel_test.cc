@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "graph/builder.h"
+#include "graph/onnx/onnx_io.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/paths.h"
 #include "tests/support/thread_ranks.h"
@@ -317,6 +319,30 @@ TEST(TensorParallel, IdsFromTheEndAndIgnoredLabels) {
       step[0]["labels"].data<int64_t>()[i] = -100;
     }
   }
+  const RankRun want = TrainSteps(options, steps);
+  for (int tp : {2, 3}) {
+    ExpectNear(TrainRanks({.tp = tp}, options, steps)[0], want, 1e-6, 1e-5);
+  }
+}
+
+// One rank has the row. Its gradients count on the others, too.
+TEST(TensorParallel, OneRowOfADividedAxis) {
+  TempDir dir;
+  Graph graph;
+  Builder b(graph);
+  auto weight = [&](const char* name, const Shape& shape, uint64_t seed) {
+    return graph.AddInitializer(name, Random(shape, seed));
+  };
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{6, kIn});
+  x = b.Op("Tanh", {b.Op("MatMul", {x, weight("a.weight", {kIn, 4}, 1)})});
+  x = b.Op("MatMul", {x, weight("b.weight", {4, 6}, 2)});
+  x = b.Op("Gather", {b.Op("Transpose", {x}), b.Ints({1})});
+  x = b.Op("Transpose", {x});
+  x = b.Op("MatMul", {x, weight("c.weight", {1, kClasses}, 3)});
+  graph.outputs = {x};
+  WriteModel(graph, dir / "m.onnx");
+  const SessionOptions options = Options(dir / "m.onnx");
+  const std::vector<Batches> steps = {{Batch(1)}, {Batch(2)}};
   const RankRun want = TrainSteps(options, steps);
   for (int tp : {2, 3}) {
     ExpectNear(TrainRanks({.tp = tp}, options, steps)[0], want, 1e-6, 1e-5);

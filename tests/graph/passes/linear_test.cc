@@ -136,15 +136,20 @@ param w: float[3,4]
 param v: float[2,5]
 h: float[2,4] = MatMul(x, w)
 t: float[4,2] = Transpose<perm=[1,0]>(h)
+u: float[2,4] = Transpose<perm=[1,0]>(t)
 z: float[4,5] = Gemm(t, v)
+y: float[2,3] = Gemm<transB=1>(u, w)
 output z
+output y
 )"),
             R"(input x: float[2,3]
 param w: float[3,4]
 param v: float[2,5]
 h: float[2,4] = Gemm<transB=0>(x, w)
 z: float[4,5] = Gemm<transA=1>(h, v)
+y: float[2,3] = Gemm<transA=0, transB=1>(h, w)
 output z
+output y
 )");
 }
 
