@@ -134,7 +134,12 @@ class Session : public TrainingSession {
 
   EvalResult Eval(const TensorMap& feeds) override {
     PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
-    return EvalResultOf(planned.step, RunBorrowing(planned, feeds));
+    EvalResult result =
+        EvalResultOf(planned.step, RunBorrowing(planned, feeds));
+    if (CountsNoLabel(planned.step, feeds, result.loss, result.outputs)) {
+      result.cause = kNoLabelCounts;
+    }
+    return result;
   }
 
   GradientResult Gradients(const TensorMap& feeds,
@@ -142,7 +147,12 @@ class Session : public TrainingSession {
     Check(!sharded_.is_shared(), "[", options_.model,
           "] expected whole state for the gradients of a batch, got parts");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
-    return GradientResultOf(planned.step, RunBorrowing(planned, feeds));
+    GradientResult result =
+        GradientResultOf(planned.step, RunBorrowing(planned, feeds));
+    if (CountsNoLabel(planned.step, feeds, result.loss, result.outputs)) {
+      result.cause = kNoLabelCounts;
+    }
+    return result;
   }
 
   int64_t step() const override { return step_; }

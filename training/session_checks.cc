@@ -9,6 +9,7 @@
 #include "onnx_fp8/option_error.h"
 #include "optimizers/optimizer.h"
 #include "training/loss.h"
+#include "training/loss_values.h"
 
 namespace onnx_fp8 {
 
@@ -40,6 +41,15 @@ void CheckRate(double lr) {
 
 bool HasLabel(const LossSpec& loss, const TensorMap& feeds) {
   return !FindLoss(loss.kind) || feeds.contains(loss.label);
+}
+
+bool CountsNoLabel(const StepGraph& step, const TensorMap& feeds, float loss,
+                   const TensorMap& outputs) {
+  if (!step.counts_labels || !std::isnan(loss)) return false;
+  auto label = feeds.find(step.loss_spec.label);
+  auto output = outputs.find(step.loss_spec.logits);
+  return label != feeds.end() && output != outputs.end() &&
+         CountLabels(step.loss_spec, output->second, label->second) == 0;
 }
 
 }  // namespace onnx_fp8

@@ -28,4 +28,12 @@ void CheckRate(double lr);
 // computes its own loss.
 bool HasLabel(const LossSpec& loss, const TensorMap& feeds);
 
+// The cause of a loss that is not finite because it is a mean over no label.
+inline constexpr char kNoLabelCounts[] = "no label of this batch counts";
+
+// Whether the loss of a batch is not a number for that reason. `outputs`: of
+// the model.
+bool CountsNoLabel(const StepGraph& step, const TensorMap& feeds, float loss,
+                   const TensorMap& outputs);
+
 }  // namespace onnx_fp8

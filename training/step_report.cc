@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "graph/builder.h"
+#include "training/session_checks.h"
 
 namespace onnx_fp8 {
 
@@ -89,7 +90,7 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
     result.cause.clear();
   } else if (result.cause.empty() && no_labels && losses == 0 &&
              std::isfinite(result.grad_norm)) {
-    result.cause = "no label of this batch counts";
+    result.cause = kNoLabelCounts;
   } else if (result.cause.empty()) {
     result.cause = std::isfinite(result.loss) ? "a gradient is not finite"
                                               : "the loss is not finite";

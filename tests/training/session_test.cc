@@ -39,6 +39,21 @@ TEST(Session, ASkippedStepChangesNothing) {
   }
 }
 
+TEST(Session, ABatchWithoutLabelsHasNoLoss) {
+  TempDir dir;
+  auto session = TrainingSession::Create(Options(WriteMlp(dir, false)));
+  TensorMap batch = Batch(1);
+  for (int64_t i = 0; i < batch["labels"].size(); ++i) {
+    batch["labels"].data<int64_t>()[i] = -100;
+  }
+  EXPECT_EQ(session->Eval(batch).cause, "no label of this batch counts");
+  EXPECT_EQ(session->Gradients(batch, false).cause,
+            "no label of this batch counts");
+  batch["labels"].data<int64_t>()[0] = 1;
+  batch["x"].data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(session->Eval(batch).cause, "the loss is not finite");
+}
+
 // A wrong pattern is found with the model, not in the first step.
 TEST(Session, PatternsFitTheModel) {
   TempDir dir;
