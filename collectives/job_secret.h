@@ -31,7 +31,7 @@ class JobSecret {
 
   // "" if the ranks need none. Nothing: rank 0 has not left it yet.
   std::optional<std::string> Read() const;
-  // Of the folder; "" if the secret has none.
+  // The file of the secret; "" if it has none.
   const std::string& file() const { return file_; }
 
  private:

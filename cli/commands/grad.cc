@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
 #include "base/check.h"
 #include "base/printable.h"
 #include "cli/api_names.h"
@@ -10,8 +8,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
-#include "training/loss.h"
-#include "training/loss_values.h"
+#include "training/session_checks.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -63,15 +60,6 @@ TensorMap NamedArrays(const GradientResult& result) {
   return arrays;
 }
 
-bool CountsNone(const LossSpec& loss, const TensorMap& batch,
-                const GradientResult& result) {
-  const auto label = batch.find(loss.label);
-  const auto output = result.outputs.find(loss.logits);
-  return std::isnan(result.loss) && FindLoss(loss.kind) &&
-         label != batch.end() && output != result.outputs.end() &&
-         CountLabels(loss, output->second, label->second) == 0;
-}
-
 }  // namespace
 
 int Grad(const Arguments& arguments) {
@@ -100,10 +88,8 @@ int Grad(const Arguments& arguments) {
   }
   const TensorMap batch = data.Batch(0);
   GradientResult result = session->Gradients(batch, values.input_grads);
-  if (CountsNone(session->Loss(), batch, result)) {
-    Note(
-        "no label of this batch counts: the loss is no number, and all "
-        "gradients are 0");
+  if (result.cause == kNoLabelCounts) {
+    Note(result.cause + ": the loss is no number, and all gradients are 0");
   } else if (!result.cause.empty()) {
     Warn(NotFiniteText(result.cause));
   }
