@@ -141,7 +141,7 @@ Value* OperandCopies::Source(Builder& b, const GemmDecision& decision, Value* x,
 size_t OperandCopies::Position(const GemmDecision& decision, int slot) {
   const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
   std::vector<ScaleSlot> possible;
-  for (const ScaleName& name : names_.at({decision.gemm.node, slot})) {
+  for (const ScaleName& name : *names_.at({decision.gemm.node, slot})) {
     possible.push_back({name.fqn, name.gemm, name.operand, how.dtype,
                         name.occurrence, how.scaling});
   }

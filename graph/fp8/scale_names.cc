@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/fp8/scale_names.h"
 
-#include <algorithm>
 #include <tuple>
+#include <unordered_set>
 
 namespace onnx_fp8 {
 namespace {
@@ -39,7 +39,12 @@ const char* OperandName(const GemmInfo& gemm, int slot) {
 
 ScaleNames NameScales(const std::vector<GemmDecision>& decisions,
                       const GemmMatrices& matrices, const Recipe& recipe) {
-  std::map<Operand, std::vector<ScaleName>> named;
+  struct Named {
+    std::shared_ptr<std::vector<ScaleName>> names =
+        std::make_shared<std::vector<ScaleName>>();
+    std::unordered_set<std::string> layers;
+  };
+  std::map<Operand, Named> named;
   std::map<std::tuple<std::string, std::string, std::string>, int64_t> counts;
   auto for_each = [&](auto fn) {
     for (const GemmDecision& decision : decisions) {
@@ -50,18 +55,15 @@ ScaleNames NameScales(const std::vector<GemmDecision>& decisions,
     }
   };
   for_each([&](const GemmDecision& decision, int, const Operand& read) {
-    std::vector<ScaleName>& names = named[read];
-    if (std::ranges::find(names, decision.fqn, &ScaleName::fqn) !=
-        names.end()) {
-      return;
-    }
+    auto& [names, layers] = named[read];
+    if (!layers.insert(decision.fqn).second) return;
     const auto& [value, swaps, gemm, operand] = read;
     int64_t occurrence = counts[{decision.fqn, gemm, operand}]++;
-    names.push_back({decision.fqn, gemm, operand, occurrence});
+    names->push_back({decision.fqn, gemm, operand, occurrence});
   });
   ScaleNames all;
   for_each([&](const GemmDecision& decision, int slot, const Operand& read) {
-    all[{decision.gemm.node, slot}] = named[read];
+    all[{decision.gemm.node, slot}] = named[read].names;
   });
   return all;
 }

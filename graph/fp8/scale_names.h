@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,9 +22,10 @@ struct ScaleName {
   int64_t occurrence = 0;
 };
 
-// The names of each operand, by GEMM and input.
-using ScaleNames =
-    std::map<std::pair<const Node*, int>, std::vector<ScaleName>>;
+// The names of each operand, by GEMM and input. All readers of a matrix share
+// its names.
+using ScaleNames = std::map<std::pair<const Node*, int>,
+                            std::shared_ptr<const std::vector<ScaleName>>>;
 
 // Names the operands of all GEMMs that may run in FP8, after every layer that
 // reads the same matrix, in the graph's order. The first name counts for a new

@@ -11,6 +11,7 @@ from ._errors import Error, OptionError
 
 # How far apart the two programs' losses of one batch may be, as float32.
 TOLERANCE = 1e-4
+GRADIENT_TOLERANCE = 1e-3  # of the largest number
 
 
 def _parameters(function):
@@ -103,6 +104,7 @@ class LossFunction:
 
     def __init__(self, function, outputs, inputs, labels):
         import torch
+        from ._torch_call import quiet
         found = bind(function, outputs, inputs, labels)
         arrays = {**inputs, **labels, **outputs}
         tensors = {name: _tensor(arrays[name]) for name in found.values()}
@@ -116,10 +118,37 @@ class LossFunction:
         self._folder = tempfile.TemporaryDirectory(prefix="onnx_fp8.")
         self.path = os.path.join(self._folder.name, "loss.onnx")
         try:
-            _write(module, tuple(tensors.values()), list(tensors), self.path)
+            with quiet():
+                _write(module, tuple(tensors.values()), list(tensors), self.path)
         except Exception as error:
             text = str(error).strip().splitlines()
             raise Error(f"`loss`: PyTorch can't export this function: {text[0] if text else error!r}") from error
+        self._check_gradients(module, tensors, [name for name in tensors if name in outputs])
+
+    def _check_gradients(self, module, tensors, outputs):
+        """Error: the file has other gradients by the model's outputs. It can't tell where a function stops them."""
+        import torch
+        from .session import TrainingSession
+        tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        wanted = [name for name in outputs if tensors[name].is_floating_point()]
+        for name in wanted:
+            tensors[name].requires_grad_()
+        with torch.enable_grad():
+            result = module(*tensors.values())
+        if not wanted or not result.requires_grad:
+            return
+        theirs = torch.autograd.grad(result, [tensors[name] for name in wanted], allow_unused=True)
+        session = TrainingSession(self.path, loss="output:loss")
+        feeds = {info.name: tensors[info.name].detach().numpy() for info in session.inputs}
+        ours = session.gradients(feeds, input_gradients=True).input_gradients
+        for name, gradient in zip(wanted, theirs):
+            expected = torch.zeros_like(tensors[name]) if gradient is None else gradient
+            got = torch.tensor(np.array(ours[name])) if name in ours else torch.zeros_like(expected)
+            difference, largest = (got - expected).abs().max().item(), expected.abs().max().item()
+            if difference > GRADIENT_TOLERANCE * max(largest, 1e-6):
+                raise Error(f"`loss`: the exported function has another gradient by {name} than PyTorch, by up to "
+                            f"{difference:.3g} of {largest:.3g}: a file can't tell where a function stops gradients or "
+                            "has its own (detach, no_grad, autograd.Function)")
 
     def check(self, value):
         """Error: the exported loss is another one."""

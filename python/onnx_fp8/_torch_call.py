@@ -2,11 +2,30 @@
 """How a module is called for its export: its inputs and outputs by name, and the settings of Hugging Face's models."""
 import contextlib
 import inspect
+import io
+import logging
+import warnings
+from unittest import mock
 
 import torch
 
 from ._errors import OptionError
 from ._notes import note
+
+
+@contextlib.contextmanager
+def quiet():
+    """PyTorch's exporters print what they do, and whole graphs when they fail."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
+            contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        before = logging.root.manager.disable
+        logging.disable(logging.ERROR)
+        try:
+            with mock.patch.object(torch._C, "_jit_onnx_log", lambda *_: None):
+                yield
+        finally:
+            logging.disable(before)
 
 
 def _wrapped(module):
@@ -131,9 +150,12 @@ class Call:
 
 @contextlib.contextmanager
 def as_it_was(module):
-    """Gives back the module's buffers, its mode and the state of the random generator afterwards."""
+    """Gives back the module's buffers, its mode and the state of the random generator afterwards, and weights that a
+    forward pass changes."""
     modes = [(child, child.training) for child in module.modules()]
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    shortened = [(child, child.weight.detach().clone()) for child in module.modules()
+                 if getattr(child, "max_norm", None) is not None and isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag))]
     with torch.random.fork_rng(devices=[]):
         try:
             yield
@@ -141,6 +163,8 @@ def as_it_was(module):
             for child, mode in modes:
                 child.training = mode
             with torch.no_grad():
+                for child, weight in shortened:
+                    child.weight.copy_(weight)
                 for name, buffer in module.named_buffers():
                     if name in buffers and buffer.shape == buffers[name].shape:
                         buffer.copy_(buffers[name])

@@ -1,31 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an exported file computes the same as the module: one example through both."""
+"""Whether an exported file computes the same as the module, outputs and gradients: one example through both."""
 import warnings
 
 import numpy as np
 import torch
 
-from . import _torch_call
+from . import _torch_call, _torch_record
 from ._errors import Error
 from .session import TrainingSession
 
 # Of the largest number of an output.
 _BOUNDS = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 _BOUND = 1e-3
+# Gradients of parameters far smaller than the largest one are rounding.
+_ROUNDING = 1e-5
+_NAMED = 3  # parameters in a sentence
 
 
-def _forward(call, examples, training, seed=0):
-    """{output: tensor} in one of the modes. `as_it_was` surrounds it."""
+def _set_modes(call, modes, training):
+    """Evaluation mode, or each part's own mode: some may be frozen, others not."""
+    call.module.eval()
+    if training:
+        for child, mode in modes:
+            child.training = mode
+
+
+def _outputs(call, examples):
+    outputs = call.module(*examples)
+    return dict(zip(call.outputs, outputs if isinstance(outputs, tuple) else (outputs,)))
+
+
+def _forward(call, examples, seed=0):
+    """{output: tensor} in the module's mode. `as_it_was` surrounds it."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        call.module.train(training)
-        outputs = call.module(*examples)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return {name: output.detach().cpu() for name, output in zip(call.outputs, outputs)}
+        outputs = _outputs(call, examples)
+    return {name: output.detach().cpu() for name, output in outputs.items()}
 
 
 class _File:
-    """The file, run on inputs. It has a loss because a session wants one: only the outputs matter."""
+    """The file, run on inputs. Its loss is the first output, or that output's distance from random numbers."""
 
     def __init__(self, call, path, outputs):
         self._inputs = call.inputs
@@ -34,11 +48,28 @@ class _File:
             {"loss": f"output:{self._name}"}
         self._session = TrainingSession(path, lr=0.0, optimizer="sgd", **options)
 
-    def run(self, examples, expected, training):
+    def _feeds(self, examples, expected):
         feeds = dict(zip(self._inputs, (example.detach().cpu() for example in examples)))
         if expected[self._name].dim():
-            feeds["onnx_fp8_labels"] = torch.zeros_like(expected[self._name])
+            feeds["onnx_fp8_labels"] = self._labels(expected)
+        return feeds
+
+    def _labels(self, expected):
+        return torch.randn(expected[self._name].shape, generator=torch.Generator().manual_seed(0)).to(
+            expected[self._name].dtype)
+
+    def run(self, examples, expected, training=False):
+        feeds = self._feeds(examples, expected)
         return (self._session.gradients(feeds) if training else self._session.eval(feeds)).outputs
+
+    def gradients(self, examples, expected):
+        """{name in the file: array}"""
+        return self._session.gradients(self._feeds(examples, expected)).gradients
+
+    def loss(self, outputs):
+        """The same of the module's outputs."""
+        output = outputs[self._name]
+        return torch.nn.functional.mse_loss(output, self._labels(outputs).to(output.device)) if output.dim() else output
 
 
 def _compare(where, ours, theirs):
@@ -82,37 +113,99 @@ def _at_other_sizes(call, file):
     """Exporters that trace keep sizes of the example where the module computes with them."""
     examples = _shorter(call)
     try:
-        expected = _forward(call, examples, False) if examples else None
+        expected = _forward(call, examples) if examples else None
     except Exception:  # the module itself wants more
         expected = None
     if expected is None:
         return []
     sizes = ", ".join(f"{name} {'×'.join(map(str, example.shape))}" for name, example in zip(call.inputs, examples))
     try:
-        said = _compare(f"for {sizes}", file.run(examples, expected, False), expected)
+        said = _compare(f"for {sizes}", file.run(examples, expected), expected)
     except Error as error:
         said = [f"for {sizes} the file does not run: {str(error).splitlines()[0]}"]
     return [f"its axes are open but it holds for the example's sizes alone, `dynamic_axes={{}}` would fix them: {text}"
             for text in said[:1]]
 
 
+def _listed(keys):
+    return ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+
+
+def _compare_gradients(call, file, path, expected):
+    """Exporters write what a module computes forward: where it stops gradients or replaces them is lost. PyTorch's
+    gradients in the module's mode beside those of the file."""
+    entries = _torch_record.read(path).get("tensors", {})
+    parameters = {key: p for key, p in call.module.named_parameters(remove_duplicate=False) if p.requires_grad}
+    ours = {}
+    for name, array in file.gradients(call.examples, expected).items():
+        entry = entries.get(name, {})
+        array = torch.from_numpy(np.array(array, np.float64))
+        ours[entry.get("key")] = array.T if entry.get("transposed") else array
+    keys = [key for key in parameters if key in ours]
+    if not keys:
+        return []
+    try:
+        with torch.enable_grad():
+            loss = file.loss(_outputs(call, call.examples))
+            theirs = torch.autograd.grad(loss, [parameters[key] for key in keys], allow_unused=True) \
+                if loss.requires_grad else [None] * len(keys)
+    except RuntimeError as error:  # PyTorch can't differentiate the module on this machine
+        return [f"its gradients were not compared with the module's: {str(error).splitlines()[0]}"]
+    theirs = [None if g is None else (g.to_dense() if g.is_sparse else g).detach().cpu().to(torch.float64) for g in theirs]
+    largest = max([g.abs().max().item() for g in theirs if g is not None and g.numel()], default=0)
+    stopped, other = [], []
+    for key, gradient in zip(keys, theirs):
+        got = ours[key]
+        if not got.numel():
+            continue
+        if gradient is None:
+            stopped += [key] if got.abs().max().item() > _ROUNDING * largest else []
+            continue
+        bound = _BOUNDS.get(parameters[key].dtype, _BOUND) * gradient.abs().max().item() + _ROUNDING * largest
+        if got.shape != gradient.shape or not (got - gradient).abs().max().item() <= bound:
+            other.append(key)
+    said = []
+    why = "the file can't tell where the module stops gradients or has its own (detach, no_grad, autograd.Function, " \
+          "options of Embedding)"
+    if stopped:
+        said.append(f"PyTorch gives no gradient to {_listed(stopped)}, which the file trains: {why}; `freeze` keeps them")
+    if other:
+        said.append(f"the gradient of {_listed(other)} differs from the module's: {why}")
+    return said
+
+
+def _is_random(call):
+    first, second = (_forward(call, call.examples, seed) for seed in (0, 1))
+    return not all(torch.equal(first[name], second[name]) for name in first)
+
+
 def differences(call, path) -> list[str]:
     """What differs between module and file in evaluation mode, also at other sizes, and in training mode if the module
-    is in it and draws no random numbers."""
+    is in it and draws no random numbers; then gradients."""
     with _torch_call.as_it_was(call.module), _torch_call.ready(call), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        training = call.module.training
-        expected = _forward(call, call.examples, False)
+        modes = [(child, child.training) for child in call.module.modules()]
+        _set_modes(call, modes, False)
+        expected = _forward(call, call.examples)
         if not any(output.is_floating_point() for output in expected.values()):
             return []
         try:
             file = _File(call, path, expected)
-            said = _compare("in evaluation mode", file.run(call.examples, expected, False), expected)
+            said = _compare("in evaluation mode", file.run(call.examples, expected), expected)
             said += [] if said else _at_other_sizes(call, file)
-            if training and not said:
-                first, second = (_forward(call, call.examples, True, seed) for seed in (0, 1))
-                if all(torch.equal(first[name], second[name]) for name in first):
-                    said += _compare("in training mode", file.run(call.examples, first, True), first)
+            if said:
+                return said
+            _set_modes(call, modes, True)
+            if any(mode for _, mode in modes) and _is_random(call):
+                # The file's gradients are those without dropout, as the module's in evaluation mode, unless other
+                # parts behave in another way, too.
+                if any(isinstance(child, torch.nn.modules.batchnorm._NormBase) and mode for child, mode in modes):
+                    return said
+                _set_modes(call, modes, False)
+            elif any(mode for _, mode in modes):
+                expected = _forward(call, call.examples)
+                said += _compare("in training mode", file.run(call.examples, expected, True), expected)
+            said += [] if said else _compare_gradients(call, file, path, expected)
         except Error as error:
             return [f"the file was not compared with the module: {str(error).splitlines()[0]}"]
     return said

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A module as a file: by the exporter of PyTorch that can write it, with the record of its parameters."""
-import contextlib
-import io
-import logging
 import os
 import re
 import tempfile
-import warnings
-from unittest import mock
 
 import onnx
 import torch
@@ -18,20 +13,6 @@ from ._notes import note
 
 # They name files of the machine that exported.
 _PATHS = ("pkg.torch.onnx.stack_trace", "pkg.torch.onnx.fx_node")
-
-
-@contextlib.contextmanager
-def _quiet():
-    """PyTorch's exporters print what they do, and whole graphs when they fail."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        before = logging.root.manager.disable
-        logging.disable(logging.ERROR)
-        try:
-            with mock.patch.object(torch._C, "_jit_onnx_log", lambda *_: None):
-                yield
-        finally:
-            logging.disable(before)
 
 
 def _dynamo(call, path, opset, strict):
@@ -86,6 +67,19 @@ def _name_axes(model, axes):
     return fixed
 
 
+def _lost_options(module):
+    """Facts about parts that do more in PyTorch's training than a file says."""
+    said = []
+    for path, child in module.named_modules():
+        if isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and child.max_norm is not None:
+            said.append(f"{path or 'the module'} has max_norm={child.max_norm:g}: the file does not shorten its rows")
+        batch_norm = isinstance(child, torch.nn.modules.batchnorm._BatchNorm)
+        if batch_norm and child.training and child.track_running_stats and child.momentum is None:
+            said.append(f"{path or 'the module'} has momentum=None, a mean over all batches: ONNX has no such mode, and "
+                        "the file's running statistics move by a fixed part of each batch")
+    return said
+
+
 def _finish(call, path, exporter):
     """Adds the record. Returns facts to say."""
     model = onnx.load(path, load_external_data=False)
@@ -97,6 +91,7 @@ def _finish(call, path, exporter):
     lost = _torch_record.write(call.module, model, os.path.dirname(path), exporter)
     onnx.save(model, path)
     said = [f"PyTorch's exporter fixed {', '.join(fixed)}"] if fixed else []
+    said += _lost_options(call.module)
     used = _torch_check.used(call, lost) if lost else []
     if used:
         said.append(f"the file lacks parameters that the module uses, and does not train them: {', '.join(used)}")
@@ -129,7 +124,7 @@ def _write(call, path, exporter, opset, strict):
     for way in _torch_call.ways_to_compute(call.module):
         try:
             with _torch_call.computing(call.module, way), _torch_call.as_it_was(call.module), \
-                    _torch_call.ready(call), _quiet():
+                    _torch_call.ready(call), _torch_call.quiet():
                 write(call, path, opset or default, strict)
             return way, failures
         except OptionError:

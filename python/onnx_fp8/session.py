@@ -130,6 +130,10 @@ class TrainingSession:
     def step(self, batch, lr: float | None = None) -> StepResult:
         """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts. `lr`: for this step alone; None: the
         option `lr`. An array that does not fit is an error that leaves the state unchanged."""
+        if lr is not None:
+            if isinstance(lr, (bool, str, bytes)) or not hasattr(lr, "__float__"):
+                raise OptionError(f"`lr`: expected a number, got {lr!r}")
+            lr = float(lr)
         batches = [batch] if hasattr(batch, "items") else _micro_batches(batch, self)
         if batches:
             self._know_loss(batches[0])
@@ -164,6 +168,9 @@ class TrainingSession:
             step, notes, tensors = state["step"], state["notes"], state["tensors"]
         except (KeyError, TypeError):
             raise Error('[state] expected a dict with "step", "notes" and "tensors"') from None
+        if isinstance(step, bool) or not isinstance(step, int) or not isinstance(notes, dict):
+            raise Error(f"[state] expected an int as \"step\" and a dict as \"notes\", got {step!r} and "
+                        f"{type(notes).__name__}")
         self._core.load_state(step, notes, to_core(tensors))
         self._changed = True
 

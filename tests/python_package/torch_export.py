@@ -220,7 +220,62 @@ def check_namesakes():
         raise AssertionError("a name of two tensors")
 
 
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return -gradient
+
+
+class Stops(nn.Module):
+    """PyTorch's gradient of `first` is another one than that of what it computes."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.first, self.head, self.way = nn.Linear(6, 6), nn.Linear(6, 4), way
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.way(self.first, x)))
+
+
+def under_no_grad(layer, x):
+    with torch.no_grad():
+        return layer(x)
+
+
+def check_gradients():
+    """A file says what is computed forward. What PyTorch does otherwise backward is said."""
+    x = torch.randn(5, 6)
+    why = "the file can't tell where the module stops gradients or has its own"
+    for way, text in ((lambda layer, x: layer(x), None),
+                      (under_no_grad, "PyTorch gives no gradient to first.weight, first.bias, which the file trains: "),
+                      (lambda layer, x: layer(x).detach(), "PyTorch gives no gradient to first.weight, first.bias"),
+                      (lambda layer, x: layer(x) + (layer(x).round() - layer(x)).detach(),
+                       "the gradient of first.weight, first.bias differs from the module's: "),
+                      (lambda layer, x: Reversed.apply(layer(x)), "the gradient of first.weight, first.bias differs")):
+        notes, _, _ = export(Stops(way), x)
+        assert not notes if text is None else any(text in note and why in note for note in notes), (text, notes)
+    ids = torch.randint(0, 9, (3, 4))
+    for module, text in ((nn.Embedding(9, 6, scale_grad_by_freq=True), "the gradient of 0.weight differs"),
+                         (nn.Embedding(9, 6, max_norm=0.5), "0 has max_norm=0.5: the file does not shorten its rows")):
+        notes, _, _ = export(nn.Sequential(module, nn.Linear(6, 4)), ids)
+        assert any(text in note for note in notes), notes
+    notes, _, _ = export(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, momentum=None)), x)
+    assert any("1 has momentum=None, a mean over all batches" in note for note in notes), notes
+    # Frozen statistics beside others are no difference, and neither is dropout.
+    frozen = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.BatchNorm1d(6))
+    frozen[1].running_mean.fill_(0.5)
+    frozen[1].eval()
+    for module in (frozen, nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, 2))):
+        notes, _, _ = export(module, x)
+        assert not notes, notes
+
+
 torch.manual_seed(0)
+check_gradients()
 check_namesakes()
 for exporter in ("dynamo", "torchscript"):
     for training in (True, False):

@@ -114,4 +114,6 @@ raises(onnx_fp8.OptionError, "expected parameters with names of outputs (logits)
        lambda: make(lambda logits, other, third: logits.sum()).step(batch))
 raises(onnx_fp8.Error, "PyTorch can't export this function",
        lambda: make(lambda logits, labels: torch.tensor(float(np.asarray(logits.tolist()).sum()))).step(batch))
+raises(onnx_fp8.Error, "the exported function has another gradient by logits than PyTorch, by up to",
+       lambda: make(lambda logits, labels: (logits[:, 0] * logits[:, 0].detach() + 0 * labels).mean()).step(batch))
 raises(onnx_fp8.Error, "expected the labels that the function `loss` reads", lambda: make(weighted).step({"x": batch["x"]}))
