@@ -346,14 +346,16 @@ TensorMap Executor::Outputs() {
 }
 
 void Executor::BindFeeds(const TensorMap& feeds) {
-  std::vector<std::string> names;
-  for (const Value* value : graph_->inputs) {
-    if (IsFeed(*value)) names.push_back(value->name);
-  }
   for (const auto& [name, tensor] : feeds) {
     const Value* value = graph_->Find(name);
-    Check(value && IsFeed(*value), "[feed ", name,
-          "] expected the name of an input (", Joined(names), ")");
+    if (!value || !IsFeed(*value)) {
+      std::vector<std::string> names;
+      for (const Value* input : graph_->inputs) {
+        if (IsFeed(*input)) names.push_back(input->name);
+      }
+      Fail("[feed ", name, "] expected the name of an input (", Joined(names),
+           ")");
+    }
     if (value->concrete()) CheckType("input", *value, tensor);
   }
   for (const Value* value : plan_.feeds) {
