@@ -134,12 +134,7 @@ class Session : public TrainingSession {
 
   EvalResult Eval(const TensorMap& feeds) override {
     PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
-    EvalResult result =
-        EvalResultOf(planned.step, RunBorrowing(planned, feeds));
-    if (CountsNoLabel(planned.step, feeds, result.loss, result.outputs)) {
-      result.cause = kNoLabelCounts;
-    }
-    return result;
+    return EvalResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
   }
 
   GradientResult Gradients(const TensorMap& feeds,
@@ -147,12 +142,7 @@ class Session : public TrainingSession {
     Check(!sharded_.is_shared(), "[", options_.model,
           "] expected whole state for the gradients of a batch, got parts");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
-    GradientResult result =
-        GradientResultOf(planned.step, RunBorrowing(planned, feeds));
-    if (CountsNoLabel(planned.step, feeds, result.loss, result.outputs)) {
-      result.cause = kNoLabelCounts;
-    }
-    return result;
+    return GradientResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
   }
 
   int64_t step() const override { return step_; }

@@ -15,9 +15,9 @@ namespace onnx_fp8 {
 // OptionError. `ranks` may be null.
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks);
 
-// Patterns of names are compared with the model's names before its first step.
-// Errors: a parameter group without a trained parameter; a pattern of FP8's
-// filter that fits no initializer and no module.
+// Compares patterns of names with the model's names before its first step.
+// Errors: a parameter group that matches no trained parameter; a pattern of
+// FP8's filter that matches no initializer and no module.
 void CheckPatterns(const StepSource& source);
 
 // Another rate than a number of at least 0 would change all weights to NaN, or
@@ -31,8 +31,8 @@ bool HasLabel(const LossSpec& loss, const TensorMap& feeds);
 // The cause of a loss that is not finite because it is a mean over no label.
 inline constexpr char kNoLabelCounts[] = "no label of this batch counts";
 
-// Whether the loss of a batch is not a number for that reason. `outputs`: of
-// the model.
+// Whether the loss of a batch is a mean over no label, and so not a number.
+// `outputs`: results of the run, the logits among them.
 bool CountsNoLabel(const StepGraph& step, const TensorMap& feeds, float loss,
                    const TensorMap& outputs);
 

@@ -5,14 +5,15 @@
 #include <cmath>
 #include <limits>
 
+#include "training/session_checks.h"
 #include "training/step_report.h"
 
 namespace onnx_fp8 {
 namespace {
 
 // FP8 has saturated an infinite operand: a loss that looks finite is none.
-std::string CauseIn(const StepGraph& step, const TensorMap& outputs,
-                    float* loss) {
+std::string CauseIn(const StepGraph& step, const TensorMap& feeds,
+                    const TensorMap& outputs, float* loss) {
   if (!step.amax.empty()) {
     std::string lost = NotFinite(outputs.at(step.amax), 0, step.fp8.labels);
     if (!lost.empty()) {
@@ -20,7 +21,9 @@ std::string CauseIn(const StepGraph& step, const TensorMap& outputs,
       return lost + " is not finite";
     }
   }
-  return std::isfinite(*loss) ? "" : "the loss is not finite";
+  if (std::isfinite(*loss)) return "";
+  return CountsNoLabel(step, feeds, *loss, outputs) ? kNoLabelCounts
+                                                    : "the loss is not finite";
 }
 
 bool IsFinite(const Tensor& x) {
@@ -31,24 +34,25 @@ bool IsFinite(const Tensor& x) {
 
 }  // namespace
 
-EvalResult EvalResultOf(const StepGraph& step, const TensorMap& outputs) {
+EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
+                        const TensorMap& outputs) {
   EvalResult result;
   if (!step.loss.empty()) {
     result.has_loss = true;
     result.loss = outputs.at(step.loss).data<float>()[0];
   }
-  result.cause = CauseIn(step, outputs, &result.loss);
+  result.cause = CauseIn(step, feeds, outputs, &result.loss);
   for (const std::string& name : step.outputs) {
     result.outputs[name] = outputs.at(name);
   }
   return result;
 }
 
-GradientResult GradientResultOf(const StepGraph& step,
+GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
                                 const TensorMap& outputs) {
   GradientResult result;
   result.loss = outputs.at(step.loss).data<float>()[0];
-  result.cause = CauseIn(step, outputs, &result.loss);
+  result.cause = CauseIn(step, feeds, outputs, &result.loss);
   for (const std::string& name : step.outputs) {
     result.outputs[name] = outputs.at(name);
   }

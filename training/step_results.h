@@ -6,9 +6,11 @@
 
 namespace onnx_fp8 {
 
-// Results of runs of a step's graph, from its outputs on the host.
-EvalResult EvalResultOf(const StepGraph& step, const TensorMap& outputs);
-GradientResult GradientResultOf(const StepGraph& step,
+// Results of a run of the step's graph on a batch, from its outputs on the
+// host.
+EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
+                        const TensorMap& outputs);
+GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
                                 const TensorMap& outputs);
 
 }  // namespace onnx_fp8
