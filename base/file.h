@@ -59,8 +59,10 @@ class OutputFile {
   uint64_t size_ = 0;
 };
 
-// What lies at a path, behind links. False also if the system can't tell, as of
-// a name that is too long: who opens the path then learns why.
+// Whether a path leads to a file, to a folder, or to anything; links are
+// followed. False also if the system can't look the path up, for example
+// because a name is too long. An attempt to open the path then gives the
+// reason.
 bool IsRegularFile(const std::string& path);
 bool IsFolder(const std::string& path);
 bool PathExists(const std::string& path);

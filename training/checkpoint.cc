@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/input_file.h"
 #include "collectives/gather_texts.h"
 #include "training/checkpoint_files.h"
@@ -71,14 +72,9 @@ std::vector<CheckpointName> ListCheckpoints(const std::string& dir) {
   return names;
 }
 
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 // The text in `latest`; "" if there is none.
 std::string LatestText(const std::string& dir) {
-  if (!Exists(LatestOf(dir))) return "";
+  if (!PathExists(LatestOf(dir))) return "";
   InputFile file(LatestOf(dir));
   std::string text(std::min<uint64_t>(file.size(), 80), '\0');
   file.Read(text.data(), text.size(), 0);
@@ -88,7 +84,7 @@ std::string LatestText(const std::string& dir) {
 
 // The checkpoint that `latest` names. Errors: its text is no checkpoint's name.
 std::optional<CheckpointName> ReadLatest(const std::string& dir) {
-  if (!Exists(LatestOf(dir))) return std::nullopt;
+  if (!PathExists(LatestOf(dir))) return std::nullopt;
   std::string text = LatestText(dir);
   auto name = ParseName(text);
   Check(name.has_value(), "[", LatestOf(dir),
@@ -113,7 +109,7 @@ std::string FreshName(const std::string& dir, int64_t step) {
   std::snprintf(digits, sizeof digits, "%08lld", static_cast<long long>(step));
   std::string base = std::string(kStepPrefix) + digits;
   std::string name = base;
-  for (int copy = 2; Exists(FolderOf(dir) + "/" + name); ++copy) {
+  for (int copy = 2; PathExists(FolderOf(dir) + "/" + name); ++copy) {
     name = base + "_" + std::to_string(copy);
   }
   return name;
@@ -262,7 +258,7 @@ std::vector<std::string> CleanLeftovers(const std::string& dir) {
 }
 
 bool HoldsRun(const std::string& dir) {
-  return Exists(LatestOf(dir)) || Exists(dir + "/metrics.jsonl") ||
+  return PathExists(LatestOf(dir)) || PathExists(dir + "/metrics.jsonl") ||
          !ListCheckpoints(dir).empty();
 }
 

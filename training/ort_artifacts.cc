@@ -122,15 +122,14 @@ void PrepareInference(OrtArtifacts& artifacts,
 
 OrtArtifacts ReadOrtArtifacts(const std::string& folder, const Budgets& budgets,
                               const std::string& checkpoint) {
-  std::error_code none;
-  Check(fs::is_directory(folder, none), "[", folder,
+  Check(IsFolder(folder), "[", folder,
         "] expected the folder that onnxruntime.training.artifacts wrote, got "
         "no folder");
   const std::string weights =
       checkpoint.empty() ? OrtCheckpointFile(folder) : checkpoint;
   for (const std::string& file : {OrtTrainingModel(folder), weights}) {
     if (file == checkpoint) continue;  // it has errors of its own
-    Check(fs::is_regular_file(file, none), "[", folder,
+    Check(IsRegularFile(file), "[", folder,
           "] expected the files of onnxruntime.training.artifacts, got none "
           "named ",
           fs::path(file).filename().string());
@@ -146,7 +145,7 @@ OrtArtifacts ReadOrtArtifacts(const std::string& folder, const Budgets& budgets,
       ReadOrtForward(OrtTrainingModel(folder), parameters, budgets);
   RemoveDeadCode(*artifacts.forward.graph);
   std::string optimizer = OrtOptimizerModel(folder);
-  if (fs::exists(optimizer, none)) {
+  if (PathExists(optimizer)) {
     artifacts.optimizer = ReadOptimizer(optimizer);
   }
   return artifacts;

@@ -27,7 +27,7 @@ bool IsZero(const void* data, size_t size) {
 // Whether there is a model at `path` that keeps data in `file`.
 bool KeepsDataIn(const std::string& path, const fs::path& file) {
   std::error_code none;
-  if (!fs::is_regular_file(path, none)) return false;
+  if (!IsRegularFile(path)) return false;
   try {
     ModelFile model = ReadModelFile(path);
     for (const std::string& location : DataLocations(model.model)) {
@@ -122,7 +122,7 @@ void WriteBoth(onnx::ModelProto* model, const SourceMap& contents,
     file.Finish();
     WriteText(*model, path, model_part);
     std::error_code none;
-    if (fs::exists(data)) fs::remove(path, none);
+    if (PathExists(data)) fs::remove(path, none);
     RenamePath(data_part, data);
     RenamePath(model_part, path);
   } catch (...) {
