@@ -28,6 +28,9 @@ def quiet():
             logging.disable(before)
 
 
+EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+
+
 def _wrapped(module):
     """The module whose forward pass tells the names of the inputs: not PEFT's own."""
     return module.get_base_model() if hasattr(module, "get_base_model") else module
@@ -155,7 +158,7 @@ def as_it_was(module):
     modes = [(child, child.training) for child in module.modules()]
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     shortened = [(child, child.weight.detach().clone()) for child in module.modules()
-                 if getattr(child, "max_norm", None) is not None and isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag))]
+                 if isinstance(child, EMBEDDINGS) and child.max_norm is not None]
     with torch.random.fork_rng(devices=[]):
         try:
             yield

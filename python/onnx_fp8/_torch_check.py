@@ -58,13 +58,14 @@ class _File:
         return torch.randn(expected[self._name].shape, generator=torch.Generator().manual_seed(0)).to(
             expected[self._name].dtype)
 
-    def run(self, examples, expected, training=False):
-        feeds = self._feeds(examples, expected)
-        return (self._session.gradients(feeds) if training else self._session.eval(feeds)).outputs
+    def run(self, examples, expected):
+        """The outputs in evaluation mode."""
+        return self._session.eval(self._feeds(examples, expected)).outputs
 
-    def gradients(self, examples, expected):
-        """{name in the file: array}"""
-        return self._session.gradients(self._feeds(examples, expected)).gradients
+    def train(self, examples, expected):
+        """The outputs in training mode without dropout, and the gradients by names in the file."""
+        result = self._session.gradients(self._feeds(examples, expected))
+        return result.outputs, result.gradients
 
     def loss(self, outputs):
         """The same of the module's outputs."""
@@ -131,13 +132,13 @@ def _listed(keys):
     return ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
 
 
-def _compare_gradients(call, file, path, expected):
-    """Exporters write what a module computes forward: where it stops gradients or replaces them is lost. PyTorch's
-    gradients in the module's mode beside those of the file."""
+def _compare_gradients(call, file, path, gradients):
+    """Facts about the file's gradients that differ from the module's, in the mode that the module is in. An exporter
+    writes the forward pass, and loses where the module stops gradients or replaces them."""
     entries = _torch_record.read(path).get("tensors", {})
     parameters = {key: p for key, p in call.module.named_parameters(remove_duplicate=False) if p.requires_grad}
     ours = {}
-    for name, array in file.gradients(call.examples, expected).items():
+    for name, array in gradients.items():
         entry = entries.get(name, {})
         array = torch.from_numpy(np.array(array, np.float64))
         ours[entry.get("key")] = array.T if entry.get("transposed") else array
@@ -174,11 +175,6 @@ def _compare_gradients(call, file, path, expected):
     return said
 
 
-def _is_random(call):
-    first, second = (_forward(call, call.examples, seed) for seed in (0, 1))
-    return not all(torch.equal(first[name], second[name]) for name in first)
-
-
 def differences(call, path) -> list[str]:
     """What differs between module and file in evaluation mode, also at other sizes, and in training mode if the module
     is in it and draws no random numbers; then gradients."""
@@ -195,17 +191,17 @@ def differences(call, path) -> list[str]:
             said += [] if said else _at_other_sizes(call, file)
             if said:
                 return said
-            _set_modes(call, modes, True)
-            if any(mode for _, mode in modes) and _is_random(call):
-                # The file's gradients are those without dropout, as the module's in evaluation mode, unless other
-                # parts behave in another way, too.
-                if any(isinstance(child, torch.nn.modules.batchnorm._NormBase) and mode for child, mode in modes):
-                    return said
-                _set_modes(call, modes, False)
-            elif any(mode for _, mode in modes):
-                expected = _forward(call, call.examples)
-                said += _compare("in training mode", file.run(call.examples, expected, True), expected)
-            said += [] if said else _compare_gradients(call, file, path, expected)
+            outputs, gradients = file.train(call.examples, expected)
+            if any(mode for _, mode in modes):
+                _set_modes(call, modes, True)
+                first, second = (_forward(call, call.examples, seed) for seed in (0, 1))
+                if all(torch.equal(first[name], second[name]) for name in first):
+                    said += _compare("in training mode", outputs, first)
+                elif any(isinstance(child, torch.nn.modules.batchnorm._NormBase) and mode for child, mode in modes):
+                    return said  # no mode of the module has the statistics of a batch and no dropout
+                else:
+                    _set_modes(call, modes, False)
+            said += [] if said else _compare_gradients(call, file, path, gradients)
         except Error as error:
             return [f"the file was not compared with the module: {str(error).splitlines()[0]}"]
     return said

@@ -71,7 +71,7 @@ def _lost_options(module):
     """Facts about parts that do more in PyTorch's training than a file says."""
     said = []
     for path, child in module.named_modules():
-        if isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and child.max_norm is not None:
+        if isinstance(child, _torch_call.EMBEDDINGS) and child.max_norm is not None:
             said.append(f"{path or 'the module'} has max_norm={child.max_norm:g}: the file does not shorten its rows")
         batch_norm = isinstance(child, torch.nn.modules.batchnorm._BatchNorm)
         if batch_norm and child.training and child.track_running_stats and child.momentum is None:

@@ -9,6 +9,8 @@ import onnx
 import torch
 from onnx import numpy_helper
 
+from ._torch_call import EMBEDDINGS
+
 KEY = "onnx_fp8.parameters"
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 
@@ -36,7 +38,7 @@ class _Own:
         self.tied = {key: group for group in groups.values() for key in group}
         self.padding = {}
         for path, child in module.named_modules(remove_duplicate=False):
-            if isinstance(child, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and child.padding_idx is not None:
+            if isinstance(child, EMBEDDINGS) and child.padding_idx is not None:
                 for key in self.tied.get(f"{path}.weight" if path else "weight", []):
                     self.padding[key] = child.padding_idx
 
