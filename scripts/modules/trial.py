@@ -20,8 +20,8 @@ BACK_BOUND = 1e-3  # of the largest number of an output
 FP8_BOUND = 0.1  # relative, or absolute below 1: FP8 is an approximation
 DECAY = 0.01
 THREADS = 1  # more do not help modules of this size
-# SGD trains the weights that go back: Adam moves a bias in front of a BatchNorm, whose gradient is rounding, as far
-# as any other parameter. AdamW trains the session that is saved, because it has moments.
+# SGD trains the weights that go back. AdamW would not do: the gradient of a bias in front of a BatchNorm is rounding,
+# and AdamW moves that bias as far as any other parameter. AdamW trains the session that is saved: it has moments.
 OPTIMIZERS = {"sgd": lambda parameters, lr: torch.optim.SGD(parameters, lr=10 * lr),
               "adamw": lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, weight_decay=DECAY)}
 

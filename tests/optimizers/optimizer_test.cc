@@ -288,7 +288,7 @@ TEST(AppendOptimizer, TheModelKeepsItsNames) {
                                    "optimizer.step_1", "optimizer.skipped"}));
 }
 
-// Of several groups that match a parameter, the first counts, as a whole.
+// The first group that matches a parameter decides all of its settings.
 TEST(Groups, TheFirstThatMatchesCounts) {
   auto moved = [](const std::vector<ParameterGroup>& groups) {
     Small s;

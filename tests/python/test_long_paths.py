@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path that the system can't look up is an error like that of any other path."""
+"""The system can't look up a path with a long name. The error names the path, as for other paths."""
 import pytest
 from program import FIXTURES, run, write_random
 

@@ -189,7 +189,7 @@ def test_resize_of_a_crop_by_fractions(tmp_path, mode, scales):
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("scale", [.3, .7, 1.3, 1.7])
 def test_resize_with_aligned_corners(tmp_path, mode, scale):
-    """The corners are those of the result's size, which is rounded."""
+    """The result has a whole number of elements. Its last one is the last one of x."""
     inputs = {"x": normal(2, 1, 6, 5)}
     model = model_of([node("Resize", "x,,s", mode=mode, coordinate_transformation_mode="align_corners")], inputs,
                      {"s": np.array([1, 1, scale, scale], np.float32)})

@@ -231,7 +231,7 @@ class Reversed(torch.autograd.Function):
 
 
 class Stops(nn.Module):
-    """PyTorch's gradient of `first` is another one than that of what it computes."""
+    """PyTorch's backward pass gives `first` another gradient than the derivative of the forward pass."""
 
     def __init__(self, way):
         super().__init__()
@@ -247,7 +247,7 @@ def under_no_grad(layer, x):
 
 
 def check_gradients():
-    """A file says what is computed forward. What PyTorch does otherwise backward is said."""
+    """A file holds the forward pass alone. A note names parameters whose backward pass in PyTorch is another one."""
     x = torch.randn(5, 6)
     why = "the file can't tell where the module stops gradients or has its own"
     for way, text in ((lambda layer, x: layer(x), None),

@@ -37,9 +37,9 @@ void ToDouble(Value* value) {
   }
 }
 
-// What depends on parameters and inputs becomes double. Numbers that the graph
-// makes of nothing else stay float until then: T5's buckets of positions are
-// logarithms, which another precision rounds to other integers.
+// Values that depend on parameters or inputs become double. Other values stay
+// float until a node combines them with such a value: T5 computes its buckets
+// of positions from logarithms, which double would round to other integers.
 void ToDouble(Graph& graph) {
   const int64_t to = static_cast<int64_t>(DType::kDouble);
   std::set<const Value*> wide;
@@ -68,7 +68,8 @@ void ToDouble(Graph& graph) {
       cast->out(0)->dtype = DType::kDouble;
       graph.SetInput(&node, i, cast->out(0));
     }
-    if (node.Is("Cast") && node.Int("to", 0) == int64_t{1}) {
+    if (node.Is("Cast") &&
+        node.Int("to", 0) == static_cast<int64_t>(DType::kFloat)) {
       node.attributes["to"] = to;
     }
     for (Value* value : node.outputs()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients of random models, with all passes of a session, against differences
-// of the loss in float64: the nodes of the file run one by one.
+// A session computes gradients of random models, with all of its passes. They
+// equal differences of the loss. The loss is computed in float64, by the nodes
+// of the file, one after the other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,15 +16,7 @@
 namespace onnx_fp8 {
 namespace {
 
-Tensor ToFloat64(const Tensor& floats) {
-  Tensor t = Tensor::Allocate(DType::kDouble, floats.shape());
-  for (int64_t i = 0; i < t.size(); ++i) {
-    t.data<double>()[i] = floats.data<float>()[i];
-  }
-  return t;
-}
-
-// The mean cross entropy of logits (…, classes).
+// The mean cross entropy. The last axis of the logits has the classes.
 double CrossEntropy(const Tensor& logits, const Tensor& labels) {
   const int64_t classes = logits.shape().back();
   double sum = 0;
@@ -37,7 +30,7 @@ double CrossEntropy(const Tensor& logits, const Tensor& labels) {
   return sum / static_cast<double>(labels.size());
 }
 
-// The model in float64, whose parameters are inputs.
+// The model in float64.
 class Model64 {
  public:
   Model64(const RandomModel& model, const TensorMap& batch)
@@ -47,11 +40,10 @@ class Model64 {
     }
     for (const Value* input : graph_->inputs) {
       const Tensor& fed = batch.at(input->name);
-      feeds_[input->name] = fed.dtype() == DType::kFloat ? ToFloat64(fed) : fed;
+      feeds_[input->name] = IsFloat(fed.dtype()) ? InDouble(fed) : fed;
     }
     for (Value* value : graph_->Initializers()) {
-      if (value->data.dtype() != DType::kFloat) continue;
-      value->data = ToFloat64(value->data);
+      if (IsFloat(value->data.dtype())) value->data = InDouble(value->data);
     }
   }
 
@@ -75,6 +67,10 @@ class Model64 {
   }
 
  private:
+  static Tensor InDouble(const Tensor& t) {
+    return ConvertTo(t, DType::kDouble);
+  }
+
   std::unique_ptr<Graph> graph_;
   TensorMap feeds_;
   Tensor labels_;

@@ -85,7 +85,7 @@ class ModelMaker {
     Tensor data = Numbers(shape, scale, shift);
     return graph_.AddInitializer(Concat("p", names_++, ".weight"), data);
   }
-  // Of a model that was never trained, scales are ones and biases zeros.
+  // Scales of a model that was never trained are ones; its biases are zeros.
   Value* Scale(const Shape& shape) {
     return fresh_ ? Weight(shape, 0, 1) : Weight(shape);
   }
@@ -94,9 +94,10 @@ class ModelMaker {
     Tensor data = Numbers(shape, scale, shift);
     return graph_.AddInitializer(Concat("c", names_++), data);
   }
-  // What is added to scores: numbers, or exporters' marks of pairs that do not
-  // count. Rows that see nothing have finite marks, and gradients that no
-  // difference of the loss shows: the marks round their scores away.
+  // A mask that is added to scores: random numbers, or exporters' marks of
+  // pairs that do not count. A row that sees nothing has finite marks. No
+  // difference of the loss shows that row's gradients, because its marks round
+  // the scores away.
   Value* Mask(const Shape& shape) {
     Tensor mask = Numbers(shape);
     const int64_t columns = shape.back(), marked = Below(apart_ ? 4 : 3);

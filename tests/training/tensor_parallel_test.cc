@@ -325,7 +325,7 @@ TEST(TensorParallel, IdsFromTheEndAndIgnoredLabels) {
   }
 }
 
-// One rank has the row. Its gradients count on the others, too.
+// One rank holds the row. All ranks must get the gradients in front of it.
 TEST(TensorParallel, OneRowOfADividedAxis) {
   TempDir dir;
   Graph graph;

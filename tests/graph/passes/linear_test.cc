@@ -127,8 +127,8 @@ output z
 )");
 }
 
-// The product behind the Transpose is replaced before the other one is looked
-// at.
+// The pass replaces the product in front of the Transpose, and then visits the
+// product behind it.
 TEST(NormalizeLinear, TheTransposeOfAnotherProduct) {
   EXPECT_EQ(Normalized(R"(
 input x: float[2,3]
