@@ -157,7 +157,8 @@ std::vector<ResizeAxis> AxesOf(const KernelContext& ctx,
 double SourceOf(Coordinates mode, const ResizeAxis& axis, int64_t i) {
   auto x = static_cast<double>(i), last = static_cast<double>(axis.from - 1);
   if (mode == Coordinates::kAlignCorners) {
-    // As PyTorch and onnxruntime: the last element of the result is that of x.
+    // The last element of the result is the last element of x, as in PyTorch
+    // and onnxruntime.
     return axis.to == 1 ? 0 : x * last / static_cast<double>(axis.to - 1);
   }
   if (mode == Coordinates::kAsymmetric) return x / axis.scale;

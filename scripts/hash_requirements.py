@@ -5,9 +5,9 @@
   hash_requirements.py [FILE...]
   hash_requirements.py --check
 
-A wheel counts if CPython 3.11 or later can use it on Linux, x86-64. The hashes are those that the index publishes
-which pip uses here. Comments and the order of packages stay. --check asks no index: every package has one version
-and a hash, and the pins of requirements-build.txt are those of pyproject.toml and requirements.txt.
+The index that pip uses publishes the hashes. The files get the hashes of wheels that CPython 3.11 or later can use on
+Linux, x86-64. Comments and the order of packages stay. --check asks no index. It checks that every package has one
+version and a hash, and that requirements-build.txt has the versions of pyproject.toml and requirements.txt.
 """
 import pathlib
 import re

@@ -42,7 +42,8 @@ std::string ConfigChecksum(nlohmann::json json) {
   return Hex(Crc32(text.data(), text.size()));
 }
 
-// config.json holds these words, and JSON is UTF-8. Names of files need not be.
+// Errors: a word that config.json can't hold. JSON is UTF-8; names of files
+// need not be.
 void RequireUtf8(const std::string& folder, const std::string& model,
                  const std::string& loss, const RunSettings& settings) {
   auto require = [&](const std::string& of, const std::string& word) {

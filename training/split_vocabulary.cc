@@ -57,9 +57,10 @@ Value* CheckedLabels(Builder& b, const Node& loss, Value* labels,
   return b.Mul(b.ReduceSum(lse, {0}, false), b.Scalar(0, lse));
 }
 
-// By one flag a Where would be a branch (needed_when.h), whose gradients stop
-// if it is not taken. But those of other ranks, which take it, come to this one
-// too.
+// `x` if the condition holds, else zeros. A Where with a flag of one element is
+// a branch (needed_when.h): a rank whose flag is false drops all gradients in
+// front of the branch. Here the gradients of other ranks must stay, so a Gather
+// chooses between zeros and `x`.
 Value* OrZero(Builder& b, Value* condition, Value* x) {
   if (NumElements(*condition->shape) == 1) {
     const Shape row = {1, NumElements(*x->shape)};

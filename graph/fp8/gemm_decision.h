@@ -60,7 +60,7 @@ void CheckPatterns(const std::vector<GemmDecision>& decisions,
                    const Fp8Spec& spec, const std::string& file,
                    const std::vector<std::string>& left_out = {});
 
-// The same before any product is known: errors for a pattern that fits no
+// The check before any product is known. Errors: a pattern that matches no
 // initializer and no module of the model.
 void CheckPatterns(const Graph& model, const Fp8Spec& spec);
 

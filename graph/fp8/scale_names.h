@@ -22,8 +22,8 @@ struct ScaleName {
   int64_t occurrence = 0;
 };
 
-// The names of each operand, by GEMM and input. All readers of a matrix share
-// its names.
+// The names of each operand, by GEMM and input. GEMMs that read one matrix
+// share one list of names.
 using ScaleNames = std::map<std::pair<const Node*, int>,
                             std::shared_ptr<const std::vector<ScaleName>>>;
 

@@ -47,8 +47,8 @@ class Normalizer {
     return value->rank() == 2 && weights_.contains(value);
   }
 
-  // Transposes in a row: the first one, whose operand a visit may replace, and
-  // whether all of them together transpose.
+  // A chain of Transposes: its first node, and whether the chain transposes. A
+  // visit may replace the first node's operand, so the operand is read late.
   struct Transposes {
     const Node* first;
     bool odd;
