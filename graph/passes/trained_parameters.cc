@@ -19,12 +19,10 @@
 namespace onnx_fp8 {
 namespace {
 
-bool OneElement(const Tensor& t) { return t.size() == 1; }
-
 // Scalars of the arithmetic look like scalar parameters. Exporters give them
 // rank 0, or a made-up name if an optimization reshaped them.
 bool CannotTell(const HeldTensor& tensor) {
-  return OneElement(tensor.data) &&
+  return tensor.data.size() == 1 &&
          (tensor.data.rank() == 0 || IsMadeUpName(tensor.value->name));
 }
 
@@ -34,6 +32,7 @@ class Marker {
   explicit Marker(Graph& graph)
       : graph_(graph),
         record_(ReadExportRecord(graph)),
+        has_record_(graph.metadata.contains(kExportRecord)),
         tensors_(HeldTensors(graph)),
         rule_(FindUses(graph, tensors_,
                        record_.from_torch && record_.tensors.empty())),
@@ -136,6 +135,9 @@ class Marker {
       for (InitializerReport* report : Matching(pattern, option)) {
         Role before = report->value->role;
         if (role == Role::kFrozen && before != Role::kParameter) continue;
+        Check(role == Role::kFrozen || !IsScale(*report->value), "[",
+              graph_.file, "] ", option, " ", pattern, " names ", report->name,
+              ", the scale of a quantization: scales stay fixed");
         report->value->role = role;
         report->evidence = Evidence::kFlag;
         report->noun = role == Role::kFrozen ? "frozen parameter" : "";
@@ -152,7 +154,7 @@ class Marker {
   std::vector<InitializerReport> TakeReports() {
     std::erase_if(reports_, [](const InitializerReport& report) {
       return report.value->producer &&
-             (OneElement(report.data) || !IsFloat(report.data.dtype()));
+             (report.data.size() == 1 || !IsFloat(report.data.dtype()));
     });
     return std::move(reports_);
   }
@@ -170,6 +172,12 @@ class Marker {
       report->noun = "statistic";
     } else if (record) {
       ByRecord(tensor, *record, report);
+    } else if (has_record_ && tensor.value->producer) {
+      // onnx_fp8.torch.export makes initializers of all parameters. It lists
+      // the Constant nodes of the graph, but not those of functions and bodies.
+      report->evidence = Evidence::kRecord;
+      report->noun = "constant";
+      report->reason = "constant: a Constant node, by the record of the export";
     } else {
       ByRule(tensor, report);
     }
@@ -266,7 +274,7 @@ class Marker {
     auto lost = rule_.lost.find(value.name);
     auto table = tables_.find(&value);
     report->noun = IsStatistic(value)        ? "statistic"
-                   : OneElement(tensor.data) ? "single number"
+                   : tensor.data.size() == 1 ? "single number"
                                              : "constant";
     bool factor = rule_.factors.contains(value.name);
     if (use && CannotTell(tensor) && !factor) {
@@ -292,6 +300,15 @@ class Marker {
              (node->in(3) == &value || node->in(4) == &value);
     };
     return !value.uses.empty() && std::ranges::all_of(value.uses, reads);
+  }
+
+  // Nothing but quantizations reads it, as their scale.
+  static bool IsScale(const Value& value) {
+    auto scales = [&](const Node* node) {
+      return (node->Is("QuantizeLinear") || node->Is("DequantizeLinear")) &&
+             node->in(0) != &value;
+    };
+    return !value.uses.empty() && std::ranges::all_of(value.uses, scales);
   }
 
   // Tensors of the file whose keys the record joins.
@@ -380,6 +397,7 @@ class Marker {
 
   Graph& graph_;
   ExportRecord record_;
+  bool has_record_;  // of onnx_fp8.torch.export
   std::vector<HeldTensor> tensors_;
   ParameterRule rule_;
   std::unordered_map<const Value*, FixedTable> tables_;

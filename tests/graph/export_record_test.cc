@@ -132,6 +132,21 @@ TEST(TrainedParametersRecord, IsObeyedWhereItFits) {
   EXPECT_EQ(Trained(*graph), Names{"a"});
 }
 
+// The record does not list the constants of functions and bodies.
+TEST(TrainedParametersRecord, ConstantNodesBesideItAreNoWeights) {
+  for (bool record : {true, false}) {
+    auto graph = WithKinds(kTwoLayers, {});
+    Tensor w = Tensor::Zeros(DType::kFloat, {6});
+    Node* node = graph->AddNode("Constant", {}, {"w"}, {{"value", w}});
+    Node* last = graph->Find("u")->producer;
+    Node* sum = graph->AddNode("Add", {last->out(0), node->out(0)}, {"v"});
+    graph->outputs = {sum->out(0)};
+    if (record) graph->metadata[kExportRecord] = kRecord;
+    MarkParameters(*graph);
+    EXPECT_EQ(Trained(*graph).contains("w"), !record);
+  }
+}
+
 TEST(TrainedParametersRecord, ThatCannotBeReadIsAnError) {
   for (const char* text : {"", "[]", "{}", R"({"version": 2, "tensors": {}})",
                            R"({"version": 1, "tensors": {"a": {}}})",

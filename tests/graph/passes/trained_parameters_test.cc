@@ -448,6 +448,25 @@ output y
             (Names{"w"}));
 }
 
+TEST(TrainedParametersFlags, ScalesOfCodesStayFixed) {
+  auto graph = ParseGraph(R"(
+input x: float[2,3]
+const scale: float[]
+q: int8[2,3] = QuantizeLinear(x, scale)
+y: float[2,3] = DequantizeLinear(q, scale)
+output y
+)");
+  try {
+    MarkParameters(*graph, {.train = {"scale"}});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("scales stay fixed"),
+              std::string::npos)
+        << e.what();
+  }
+  MarkParameters(*graph, {.freeze = {"scale"}});
+}
+
 // Frequencies meet positions before they meet data.
 TEST(TrainedParametersRule, RotaryFrequenciesAreNot) {
   EXPECT_EQ(TrainedOf(R"(
