@@ -67,6 +67,14 @@ def _name_axes(model, axes):
     return fixed
 
 
+def _refuse(module):
+    """Parts of which PyTorch's exporter writes something else."""
+    for path, child in module.named_modules():
+        if isinstance(child, torch.nn.LSTM) and child.proj_size:
+            raise OptionError(f"`module`: {path or 'the module'} is an LSTM with proj_size={child.proj_size}: ONNX's LSTM "
+                              "has no projection, and PyTorch's exporter leaves it out")
+
+
 def _lost_options(module):
     """Facts about parts that do more in PyTorch's training than a file says."""
     said = []
@@ -139,6 +147,7 @@ def _named(exporter, way):
 
 
 def export(module, example_inputs, path, input_names, output_names, dynamic_axes, exporter, opset, check):
+    _refuse(module)
     call = _torch_call.Call(module, example_inputs, input_names, output_names)
     call.name_outputs()
     exporters = _order(module, exporter)

@@ -265,6 +265,11 @@ def check_gradients():
         assert any(text in note for note in notes), notes
     notes, _, _ = export(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, momentum=None)), x)
     assert any("1 has momentum=None, a mean over all batches" in note for note in notes), notes
+    try:
+        export(nn.Sequential(nn.LSTM(6, 8, proj_size=4)), x)
+        assert False
+    except onnx_fp8.Error as error:
+        assert "0 is an LSTM with proj_size=4: ONNX's LSTM has no projection" in str(error), error
     # Frozen statistics beside others are no difference, and neither is dropout.
     frozen = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.BatchNorm1d(6))
     frozen[1].running_mean.fill_(0.5)
