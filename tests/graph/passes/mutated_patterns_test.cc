@@ -455,21 +455,25 @@ std::vector<std::string> PatternFiles() {
 class MutatedPatterns : public testing::TestWithParam<std::string> {};
 
 TEST_P(MutatedPatterns, ComputeTheSameWithThePasses) {
-  constexpr uint64_t kTries = 200;
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr int kTries = 20;
+#else
+  constexpr int kTries = 200;
+#endif
   std::string file =
       SourcePath("tests/fixtures/patterns/" + GetParam() + ".onnx");
   Counts counts;
-  for (uint64_t seed = 0; seed < kTries; ++seed) {
+  for (int seed = 0; seed < kTries; ++seed) {
     EXPECT_EQ(Try(file, seed, counts), "") << "seed " << seed;
   }
-  EXPECT_GE(counts.valid, 100);
+  EXPECT_GE(counts.valid, kTries / 2);
   // As exported, and with changes that do not touch the pattern. Causal masks
   // of numbers beside others, whose gradients differ in rows that see nothing,
   // stay.
   // So do masks of -inf in front of a softmax without NaN.
   bool stays =
       GetParam().starts_with("gpt2_attention") || GetParam() == "sdpa.l17";
-  EXPECT_GE(counts.replaced, stays ? 0 : 20);
+  EXPECT_GE(counts.replaced, stays ? 0 : kTries / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, MutatedPatterns,
