@@ -4,13 +4,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/index.h"
+
 namespace onnx_fp8 {
-
-namespace {
-
-size_t Index(int i) { return static_cast<size_t>(i); }
-
-}  // namespace
 
 std::vector<Flight> AwaitCollectives(
     const std::vector<CollectiveCall>& calls,

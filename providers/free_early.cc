@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/index.h"
+
 namespace onnx_fp8 {
 namespace {
-
-size_t Index(int i) { return static_cast<size_t>(i); }
 
 // How many of the value's readers, from the first, have to stay.
 size_t Staying(const Occupant& value, const std::vector<size_t>& results) {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "graph/needed_when.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
@@ -58,8 +59,6 @@ class Planner {
  private:
   // Marks of live nodes that are not steps, or are not yet known to be steps.
   static constexpr int kLive = -1, kView = -2;
-
-  static size_t Index(int i) { return static_cast<size_t>(i); }
 
   int NumberOf(const Node& node) const {
     auto it = number_.find(&node);

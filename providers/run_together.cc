@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <map>
 
+#include "base/index.h"
+
 namespace onnx_fp8 {
 namespace {
-
-size_t Index(int i) { return static_cast<size_t>(i); }
 
 // Of steps that are like the first one of a group, so many are looked at. It
 // keeps the time linear in the size of the graph.

@@ -9,7 +9,7 @@ namespace onnx_fp8 {
 namespace {
 
 // Whether the gradient of a result may go on to the node's operands.
-bool Passes(const Node& node) {
+bool PassesGradient(const Node& node) {
   return Gradients().Find(node.domain, node.op) != NoGradient;
 }
 
@@ -31,7 +31,7 @@ std::set<std::string> UnusedParameters(
   while (!open.empty()) {
     const Node* node = open.back()->producer;
     open.pop_back();
-    if (!node || !Passes(*node)) continue;
+    if (!node || !PassesGradient(*node)) continue;
     // Weights may be behind the codes that a DequantizeLinear reads.
     bool codes =
         node->Is("DequantizeLinear") || (node->out(0) && IsCode(node->out(0)));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kParameter = 1, kInput = 2;
 using Origins = std::unordered_map<const Value*, unsigned>;
-using Values = std::unordered_set<const Value*>;
+using ValueSet = std::unordered_set<const Value*>;
 
 // On which of the two each value depends.
 Origins FindOrigins(const Graph& graph,
@@ -40,7 +40,7 @@ bool IsNamedByArtifacts(const Value& value) {
 }
 
 // Adds the values that depend on one of `values`.
-void AddReaders(const Graph& graph, Values* values) {
+void AddReaders(const Graph& graph, ValueSet* values) {
   for (const Node& node : graph.nodes()) {
     bool reads = std::ranges::any_of(
         node.inputs(), [&](const Value* in) { return values->contains(in); });
@@ -51,7 +51,7 @@ void AddReaders(const Graph& graph, Values* values) {
 }
 
 bool IsLabel(const Graph& graph, const Value* input, Origins& origins) {
-  Values readers = {input};
+  ValueSet readers = {input};
   AddReaders(graph, &readers);
   for (const Node& node : graph.nodes()) {
     if (!readers.contains(node.out(0))) continue;
@@ -67,7 +67,7 @@ bool IsLabel(const Graph& graph, const Value* input, Origins& origins) {
 std::vector<Value*> FindScores(const Graph& graph,
                                const std::set<std::string>& parameters) {
   Origins origins = FindOrigins(graph, parameters);
-  Values loss;
+  ValueSet loss;
   for (const Value* input : graph.inputs) {
     if (IsLabel(graph, input, origins)) loss.insert(input);
   }

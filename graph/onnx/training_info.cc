@@ -21,13 +21,13 @@ void SetRoles(const StepNotes& notes, Graph* graph) {
   }
 }
 
-using Values = std::unordered_set<const Value*>;
+using ValueSet = std::unordered_set<const Value*>;
 
 // One update_binding. `bound` has the state of the bindings before it. Errors:
 // its sides do not fit, or the state has a new value already.
 StateBinding ReadBinding(const onnx::StringStringEntryProto& entry,
-                         const Graph& graph, const Values& outputs,
-                         Values* bound) {
+                         const Graph& graph, const ValueSet& outputs,
+                         ValueSet* bound) {
   const std::string where =
       Concat("[", graph.file, "] the update_binding of \"", entry.key(), "\" ");
   Value* state = graph.Find(entry.key());
@@ -73,7 +73,7 @@ void ReadState(const onnx::ModelProto& model, Graph* graph) {
   bool noted = notes != graph->metadata.end();
   if (noted) SetRoles(ParseNotes(notes->second, graph->file), graph);
   if (!noted && !BindsThis(model, *graph)) return;
-  Values outputs(graph->outputs.begin(), graph->outputs.end()), bound;
+  ValueSet outputs(graph->outputs.begin(), graph->outputs.end()), bound;
   bool only_scales = true;
   for (const auto& info : model.training_info()) {
     for (const auto& binding : info.update_binding()) {

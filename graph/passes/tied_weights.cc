@@ -39,7 +39,7 @@ bool IsMatrix(const Value& value) {
   return value.data.rank() == 2 && !IsUniform(value.data);
 }
 
-bool IsProduct(const Node& node) {
+bool IsLayerOp(const Node& node) {
   return node.Is("MatMul") || node.Is("Gemm") || node.Is("Conv");
 }
 
@@ -56,7 +56,7 @@ bool IsLastLayer(const Graph& graph, const Node& layer) {
       if (!value) continue;
       if (IsReturned(graph, value)) return true;
       for (const Node* reader : value->uses) {
-        if (!IsProduct(*reader)) open.push_back(reader);
+        if (!IsLayerOp(*reader)) open.push_back(reader);
       }
     }
   }

@@ -94,7 +94,7 @@ void ExpectWithin(const std::shared_ptr<Graph>& for_cpu,
 // What reads a rounded result is named so.
 constexpr char kReader[] = "rounded.";
 // Operands and results with such names stay floats.
-constexpr char kStream[] = "stream";
+constexpr char kStreamPrefix[] = "stream";
 
 }  // namespace
 
@@ -139,7 +139,8 @@ std::shared_ptr<Graph> RoundedForGpu(const std::string& text, DType dtype) {
         CudaKernels().Find(node->domain, node->op)->traits;
     auto rounded = [&](const std::vector<size_t>& list, size_t i,
                        const Value* x) {
-      return x && x->dtype == DType::kFloat && !x->name.starts_with(kStream) &&
+      return x && x->dtype == DType::kFloat &&
+             !x->name.starts_with(kStreamPrefix) &&
              (traits.moves || std::ranges::count(list, i) > 0);
     };
     auto round = [&](Builder& b, Value* x) {

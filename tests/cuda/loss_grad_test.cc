@@ -39,14 +39,14 @@ std::shared_ptr<Graph> Step(int64_t rows, int64_t classes,
   return ParseGraph(text);
 }
 
-constexpr char kBoth[] =
+constexpr char kBothNodes[] =
     "loss: float[], lse: float[*] = onnx_fp8.CrossEntropy<ignore_index=-100>"
     "(s, labels)\n"
     "d: $ = onnx_fp8.CrossEntropyGrad<ignore_index=-100>"
     "(share, s, lse, labels)\n";
 
 // The loss, and dx.
-std::pair<Tensor, Tensor> Results(const std::shared_ptr<Graph>& graph) {
+std::pair<Tensor, Tensor> LossAndGradient(const std::shared_ptr<Graph>& graph) {
   auto cuda = MakeCudaProvider();
   Executor executor(graph, *cuda);
   TensorMap state, got = executor.Run(RandomFeeds(*graph, {}), state);
@@ -61,7 +61,7 @@ void ExpectThoseOfTwoKernels(int64_t rows, int64_t classes, Round round) {
   SCOPED_TRACE(Concat("round ", static_cast<int>(round)));
   const bool scores = round == Round::kScores || round == Round::kBoth;
   const bool gradient = round == Round::kGradient || round == Round::kBoth;
-  std::string nodes = kBoth;
+  std::string nodes = kBothNodes;
   nodes.replace(nodes.find('*'), 1, std::to_string(rows));
   nodes = Concat("s: $ = ", scores ? "onnx_fp8.RoundTo<to=16>" : "Neg",
                  "(scores)\n", nodes,
@@ -71,8 +71,8 @@ void ExpectThoseOfTwoKernels(int64_t rows, int64_t classes, Round round) {
   for (const auto& graph : {two, one}) StoreNarrow(*graph, CudaKernels());
   JoinLossGradient(*one, CudaKernels());
   ASSERT_LT(one->nodes().size(), two->nodes().size());
-  const auto [loss, dx] = Results(one);
-  const auto [want_loss, want_dx] = Results(two);
+  const auto [loss, dx] = LossAndGradient(one);
+  const auto [want_loss, want_dx] = LossAndGradient(two);
   EXPECT_NEAR(DoubleAt(loss, 0), DoubleAt(want_loss, 0),
               1e-6 * DoubleAt(want_loss, 0));
   const double relative = gradient ? 0x1p-7 : 1e-5;

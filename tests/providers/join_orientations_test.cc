@@ -23,7 +23,7 @@ void ExpectNotJoined(const std::string& text) {
   EXPECT_EQ(Joined(text, Joining()), text);
 }
 
-constexpr char kTwo[] = R"(input x: float[2,80,32]
+constexpr char kTwoCasts[] = R"(input x: float[2,80,32]
 q: float8e4m3fn[2,80,32], s: float[160,1], a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
 qt: float8e4m3fn[32,160], st: float[32,1], at: float[], c: float[32] = onnx_fp8.QuantizeColumns<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
 m: float[] = Max(a, at)
@@ -37,7 +37,7 @@ output n
 )";
 
 TEST(JoinOrientations, OneNodeQuantizesRowsAndColumns) {
-  EXPECT_EQ(Joined(kTwo, Joining()), R"(input x: float[2,80,32]
+  EXPECT_EQ(Joined(kTwoCasts, Joining()), R"(input x: float[2,80,32]
 q: float8e4m3fn[2,80,32], s: float[160,1], a: float[], qt: float8e4m3fn[32,160], st: float[32,1], c: float[32] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
 m: float[] = Max(a, a)
 n: float[32] = Neg(c)
@@ -48,7 +48,7 @@ output st
 output m
 output n
 )");
-  EXPECT_EQ(Joined(kTwo, {}), kTwo);
+  EXPECT_EQ(Joined(kTwoCasts, {}), kTwoCasts);
 }
 
 // The columns may come first, as a weight's do where the forward pass reads
@@ -92,7 +92,7 @@ TEST(JoinOrientations, OtherFormatsStay) {
          "pow2=1, q_max=448.0, scale_to=1, to=17>(x)\nm"},
         {"q_max=448.0, scale_to=1, to=17>(x)\nm",
          "q_max=240.0, scale_to=1, to=17>(x)\nm"}}) {
-    std::string text = kTwo;
+    std::string text = kTwoCasts;
     text.replace(text.find(of_columns), std::string(of_columns).size(), other);
     if (std::string(other).starts_with("to=19")) {
       text.replace(text.find("qt: float8e4m3fn"), 16, "qt: float8e5m2");
@@ -101,9 +101,9 @@ TEST(JoinOrientations, OtherFormatsStay) {
   }
 }
 
-// kTwo with other text.
+// kTwoCasts with other text.
 std::string Replaced(const std::string& from, const std::string& to) {
-  std::string text = kTwo;
+  std::string text = kTwoCasts;
   for (size_t at; (at = text.find(from)) != std::string::npos;) {
     text.replace(at, from.size(), to);
   }
@@ -115,7 +115,7 @@ TEST(JoinOrientations, WhatTheKernelCantWriteStays) {
   std::string parts = Replaced("block_columns=0", "block_columns=48");
   parts.replace(parts.find("st: float[32,1]"), 15, "st: float[32,4]");
   ExpectNotJoined(parts);
-  ExpectNotJoined(std::string(kTwo) + "output at\n");
+  ExpectNotJoined(std::string(kTwoCasts) + "output at\n");
 }
 
 TEST(JoinOrientations, ShortColumnsStay) {

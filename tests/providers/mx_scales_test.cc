@@ -40,14 +40,14 @@ std::string Quantized(const char* x, const char* scales, int scale_to, int pow2,
                 ", q_max=448.0, scale_to=", scale_to, ", to=17>(", x, ")\n");
 }
 
-constexpr char kInputs[] = "input a: float[16,64]\ninput b: float[16,64]\n";
+constexpr char kOperands[] = "input a: float[16,64]\ninput b: float[16,64]\n";
 constexpr char kProduct[] =
     "y: float[16,16] = onnx_fp8.ScaledMatMulBlock<a_block_columns=32, "
     "a_block_rows=1, b_block_columns=32, b_block_rows=1, transA=0, "
     "transB=1>(qa, sa, qb, sb)\noutput y\n";
 
 std::string Both(const char* scales, int scale_to, int pow2) {
-  return Concat(kInputs, Quantized("a", scales, scale_to, pow2),
+  return Concat(kOperands, Quantized("a", scales, scale_to, pow2),
                 Quantized("b", scales, scale_to, pow2), kProduct);
 }
 
@@ -66,11 +66,11 @@ TEST(MxScales, OthersStayAsTheyAre) {
   ExpectAsItWas(Both("float", 1, 1), false);  // the kernel does not ask
   ExpectAsItWas(Both("float", 1, 1) + "output sa\noutput sb\n");
   // The other operand's scales are no powers of two.
-  ExpectAsItWas(Concat(kInputs, Quantized("a", "float", 1, 1),
+  ExpectAsItWas(Concat(kOperands, Quantized("a", "float", 1, 1),
                        Quantized("b", "float", 1, 0), kProduct));
   // Somebody else reads them.
   std::string product = kProduct;
-  ExpectAsItWas(Concat(kInputs, Quantized("a", "float", 1, 1),
+  ExpectAsItWas(Concat(kOperands, Quantized("a", "float", 1, 1),
                        Quantized("b", "float", 1, 1),
                        product.substr(0, product.find("output")),
                        "z: float[16,2] = Neg(sa)\nw: float[16,2] = Neg(sb)\n"

@@ -12,7 +12,7 @@
 namespace onnx_fp8 {
 namespace {
 
-std::string Gpt() { return SourcePath("tests/fixtures/nanogpt/d18.onnx"); }
+std::string NanoGpt() { return SourcePath("tests/fixtures/nanogpt/d18.onnx"); }
 
 constexpr Sharding kWays[] = {Sharding::kNone, Sharding::kOptimizer,
                               Sharding::kGradients, Sharding::kParameters};
@@ -46,7 +46,7 @@ TEST(UnevenRanks, DivideTokensInTheirOwnWays) {
   for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
     for (const Mesh& mesh :
          {Mesh{.dp = 2, .tp = 2}, {.dp = 3, .tp = 2}, {.dp = 2, .tp = 3}}) {
-      SessionOptions options = Options(Gpt());
+      SessionOptions options = Options(NanoGpt());
       options.dtype = dtype;
       for (Sharding what : {Sharding::kNone, Sharding::kParameters}) {
         SCOPED_TRACE(Concat(Name(dtype), " ", ToString(mesh)));
@@ -64,14 +64,14 @@ TEST(UnevenRanks, OneRankLacksAPlan) {
   for (const Mesh& mesh :
        {Mesh{.dp = 2}, {.replicate = 2}, {.dp = 2, .tp = 2}}) {
     SCOPED_TRACE(ToString(mesh));
-    ExpectOneProcess(Options(Gpt()), mesh, StepsOf({7, 6, 7, 8, 6}), 1e-5);
+    ExpectOneProcess(Options(NanoGpt()), mesh, StepsOf({7, 6, 7, 8, 6}), 1e-5);
   }
 }
 
 // The weights of micro-batches are quantized once on each rank, or twice on
 // all.
 TEST(UnevenRanks, MicroBatchesOfOtherSizes) {
-  SessionOptions options = Options(Gpt(), "tensorwise");
+  SessionOptions options = Options(NanoGpt(), "tensorwise");
   options.grad_accum = 2;
   std::vector<Batches> steps;
   for (int64_t second : {6, 7, 8}) {

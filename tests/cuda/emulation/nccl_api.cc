@@ -178,7 +178,7 @@ void RunNccl(cuda::ncclComm& comm, NcclCall call, const void* x, void* y,
         std::memcpy(y, data(call.root), y_bytes);
       }
     });
-  } catch (const Error& error) {
+  } catch (const onnx_fp8::Error& error) {
     Explain(call.name, ": ", error.what());
     LastNcclError() = error.what();
     comm.error = cuda::kNcclRemoteError;
@@ -271,7 +271,7 @@ NcclResult CommInitRank(NcclComm* comm, int ranks, NcclId id, int rank) {
     meeting->Join(rank);
     meeting->Meet(nullptr, 0, [](const RankMeeting::DataOf&) {});
     *comm = new cuda::ncclComm{std::move(meeting), ranks, rank};
-  } catch (const Error& error) {
+  } catch (const onnx_fp8::Error& error) {
     return RefuseNccl(cuda::kNcclRemoteError, error.what());
   }
   Comms().insert(*comm);

@@ -46,7 +46,7 @@ dw: float[6,5] = Gemm<transA=1>(dscores, x)
 dbias: float[6] = ReduceSum<keepdims=0>(dscores, first)
 )";
 
-std::string Step(const std::string& output, int from = 256, int to = 512) {
+std::string StepText(const std::string& output, int from = 256, int to = 512) {
   return kHead + Labels(from, to) + kForward + kBackward + "output " + output +
          "\n";
 }
@@ -55,7 +55,7 @@ TEST(ChunkLoss, TheResultsAreTheSame) {
   for (const char* output : {"loss", "dx", "dw", "dbias"}) {
     for (int from : {0, 3, 256}) {
       SCOPED_TRACE(std::string(output) + ", " + std::to_string(from));
-      std::string text = Step(output, from, 512);
+      std::string text = StepText(output, from, 512);
       ExpectSameValues(Chunk, text, 2e-6);
       std::string after = AfterPass(Chunk, text);
       EXPECT_EQ(after.find("float[700,6]"), std::string::npos) << after;
@@ -67,7 +67,7 @@ TEST(ChunkLoss, TheResultsAreTheSame) {
 
 // x from the left, as a layer has it whose weight is stored transposed.
 TEST(ChunkLoss, AWeightThatIsStoredTransposed) {
-  std::string text = Step("dw");
+  std::string text = StepText("dw");
   auto replace = [&](const std::string& from, const std::string& to) {
     ASSERT_NE(text.find(from), std::string::npos);
     text.replace(text.find(from), from.size(), to);
@@ -121,7 +121,7 @@ void ChunkAndJoin(Graph& graph) {
 // A graph that is run for its logits as well computes them from the chunks.
 TEST(ChunkLoss, JoinsLogitsThatOthersRead) {
   for (const char* output : {"logits", "biased", "scores"}) {
-    std::string text = Step("loss") + "output " + output + "\n";
+    std::string text = StepText("loss") + "output " + output + "\n";
     ExpectSameValues(ChunkAndJoin, text, 2e-6);
     std::string after = AfterPass(ChunkAndJoin, text);
     EXPECT_NE(after.find("float[188,6]"), std::string::npos) << after;
@@ -132,14 +132,14 @@ TEST(ChunkLoss, JoinsLogitsThatOthersRead) {
   ExpectSameValues(ChunkAndJoin, read, 2e-6);
   EXPECT_NE(AfterPass(ChunkAndJoin, read).find("float[188,6]"),
             std::string::npos);
-  ExpectStays(ChunkAndJoin, Step("loss") + "output dscores\n");
-  ExpectStays(ChunkAndJoin, Step("loss") + "output lse\n");
+  ExpectStays(ChunkAndJoin, StepText("loss") + "output dscores\n");
+  ExpectStays(ChunkAndJoin, StepText("loss") + "output lse\n");
 }
 
 TEST(ChunkLoss, LeavesWhatOthersRead) {
   for (const std::string& text :
-       {Step("loss") + "output logits\n", Step("loss") + "output lse\n",
-        Step("loss") + "output dscores\n",
+       {StepText("loss") + "output logits\n", StepText("loss") + "output lse\n",
+        StepText("loss") + "output dscores\n",
         kHead + Labels(0, 5) + kForward + "y: float[700,6] = Neg(biased)\n" +
             "output loss\noutput y\n",
         // A bias of half as many columns.
@@ -163,8 +163,9 @@ output loss
 )"}) {
     ExpectStays(Chunk, text);
   }
-  ExpectStays([](Graph& graph) { ChunkLoss(graph, kLogits); }, Step("loss"));
-  ExpectStays([](Graph& graph) { ChunkLoss(graph, 0); }, Step("loss"));
+  ExpectStays([](Graph& graph) { ChunkLoss(graph, kLogits); },
+              StepText("loss"));
+  ExpectStays([](Graph& graph) { ChunkLoss(graph, 0); }, StepText("loss"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ void FuseAndPack(Graph& graph) { FuseAttention(graph, true); }
 
 // Attention of 2 batches, 3 rows, 2 heads of 4 elements, and what `before` does
 // to get q, k and v (2,2,3,4) from `x`.
-std::string Text(const std::string& x, const std::string& before) {
+std::string TextWith(const std::string& x, const std::string& before) {
   return "graph \"g\" opset 24\ninput x: float" + x + "\n" + before +
          R"(kt: float[2,2,4,3] = Transpose<perm=[0,1,3,2]>(k)
 qk: float[2,2,3,3] = MatMul(q, kt)
@@ -44,7 +44,7 @@ void ExpectSeparate(const std::string& text) {
 // The lines `heads` read the heads of these parts: a4, b4 and c4.
 std::string PartsOf(const std::string& x, const std::string& split,
                     const std::string& heads) {
-  return Text(x, "const heads: int64[4] = {2,3,2,4}\n" + split + R"(
+  return TextWith(x, "const heads: int64[4] = {2,3,2,4}\n" + split + R"(
 a4: float[2,3,2,4] = Reshape(a, heads)
 b4: float[2,3,2,4] = Reshape(b, heads)
 c4: float[2,3,2,4] = Reshape(c, heads)
@@ -114,13 +114,13 @@ const minus: int64[] = {-1}
 x5: float[2,3,3,2,4] = Reshape(x, five)
 front: float[3,2,2,3,4] = Transpose<perm=[2,0,3,1,4]>(x5)
 )";
-  ExpectPacks(Text("[2,3,24]", front + R"(
+  ExpectPacks(TextWith("[2,3,24]", front + R"(
 q: float[2,2,3,4] = Gather(front, zero)
 k: float[2,2,3,4] = Gather(front, one)
 v: float[2,2,3,4] = Gather(front, minus)
 )"),
               "[0,1,2]");
-  ExpectPacks(Text("[6,24]", front + R"(
+  ExpectPacks(TextWith("[6,24]", front + R"(
 const axis: int64[1] = {0}
 q1: float[1,2,2,3,4], k1: float[1,2,2,3,4], v1: float[1,2,2,3,4] = Split<num_outputs=3>(front)
 q: float[2,2,3,4] = Squeeze(q1, axis)
@@ -128,7 +128,7 @@ k: float[2,2,3,4] = Squeeze(k1, axis)
 v: float[2,2,3,4] = Squeeze(v1)
 )"),
               "[0,1,2]");
-  ExpectPacks(Text("[2,72]", front + R"(
+  ExpectPacks(TextWith("[2,72]", front + R"(
 const axis: int64[1] = {0}
 const i0: int64[1] = {0}
 const i1: int64[1] = {1}
@@ -147,7 +147,8 @@ v: float[2,2,3,4] = Squeeze(v1, axis)
 // As torch.nn.MultiheadAttention has it: (T,B,3·C), with batches and heads in
 // one axis.
 TEST(PackAttention, TheTimeFirst) {
-  const std::string text = Text("[3,2,24]", R"(const four: int64[4] = {3,2,3,8}
+  const std::string text =
+      TextWith("[3,2,24]", R"(const four: int64[4] = {3,2,3,8}
 const axis: int64[1] = {0}
 const unit: int64[1] = {-2}
 const zero: int64[] = {0}

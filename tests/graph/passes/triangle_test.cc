@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSize = 4;
 
 // Masks "m" as exporters write them, and their neighbors.
-const char kHead[] = R"(graph "g" opset 24
+const char kHeading[] = R"(graph "g" opset 24
 const rows: int64[4] = {0,1,2,3}
 const later: int64[4] = {5,6,7,8}
 const mixed: int64[4] = {0,2,1,3}
@@ -49,7 +49,7 @@ struct Mask {
 void PrintTo(const Mask& m, std::ostream* out) { *out << m.name; }
 
 std::string Text(const Mask& mask) {
-  return std::string(kHead) + mask.nodes + "output m\n";
+  return std::string(kHeading) + mask.nodes + "output m\n";
 }
 
 class Masks : public testing::TestWithParam<Mask> {};
