@@ -420,7 +420,7 @@ MUTANTS = (
       "if (!reader->Is(\"BatchNormalization\")) return false;",
       "return reader == &node;", graph("SeparateTensors*")),
     M("tie: tables and any layer", "graph/passes/tied_weights.cc",
-      "if (!IsProduct(*reader)) open.push_back(reader);",
+      "if (!IsLayerOp(*reader)) open.push_back(reader);",
       "open.push_back(reader);", TRAINED_PARAMETERS),
     M("trained: rotary frequencies", "graph/passes/parameter_rule.cc",
       "if (alike) return {Kind::kTravelling, travelling};",
