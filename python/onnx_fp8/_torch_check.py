@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether an exported file computes the same as the module, outputs and gradients: one example through both."""
+import contextlib
 import warnings
 
 import numpy as np
@@ -14,6 +15,9 @@ _BOUNDS = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 _BOUND = 1e-3
 # Gradients of parameters far smaller than the largest one are rounding.
 _ROUNDING = 1e-5
+# Relative changes of parameters that are like roundings, how many are tried, and the most that gradients may differ by
+# in multiples of what they do.
+_NUDGE, _NUDGES, _TIMES = 2e-6, 3, 4
 _NAMED = 3  # parameters in a sentence
 
 
@@ -132,6 +136,42 @@ def _listed(keys):
     return ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
 
 
+@contextlib.contextmanager
+def _nudged(module, seed):
+    """Parameters a few roundings away from their numbers. Gives them back afterwards."""
+    generator = torch.Generator().manual_seed(seed)
+    before = [(parameter, parameter.data) for parameter in module.parameters()]
+    try:
+        for parameter, data in before:
+            parameter.data = data * (1 + _NUDGE * torch.randn(data.shape, generator=generator)).to(data)
+        yield
+    finally:
+        for parameter, data in before:
+            parameter.data = data
+
+
+def _gradients(call, file, parameters):
+    """PyTorch's, in float64; None where it has none."""
+    with torch.enable_grad():
+        loss = file.loss(_outputs(call, call.examples))
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else \
+            [None] * len(parameters)
+    return [None if g is None else (g.to_dense() if g.is_sparse else g).detach().cpu().to(torch.float64)
+            for g in gradients]
+
+
+def _spread(call, file, parameters, gradients):
+    """How far rounding may move each gradient: by a lot where many numbers lie beside a ReLU's corner, or where a
+    normalization has few elements."""
+    spread = [0.0] * len(gradients)
+    for seed in range(_NUDGES):
+        with _nudged(call.module, seed):
+            others = _gradients(call, file, parameters)
+        spread = [max(most, 0.0 if a is None or b is None or not a.numel() else (a - b).abs().max().item())
+                  for most, a, b in zip(spread, gradients, others)]
+    return spread
+
+
 def _compare_gradients(call, file, path, gradients):
     """Facts about the file's gradients that differ from the module's, in the mode that the module is in. An exporter
     writes the forward pass, and loses where the module stops gradients or replaces them."""
@@ -146,13 +186,9 @@ def _compare_gradients(call, file, path, gradients):
     if not keys:
         return []
     try:
-        with torch.enable_grad():
-            loss = file.loss(_outputs(call, call.examples))
-            theirs = torch.autograd.grad(loss, [parameters[key] for key in keys], allow_unused=True) \
-                if loss.requires_grad else [None] * len(keys)
+        theirs = _gradients(call, file, [parameters[key] for key in keys])
     except RuntimeError as error:  # PyTorch can't differentiate the module on this machine
         return [f"its gradients were not compared with the module's: {str(error).splitlines()[0]}"]
-    theirs = [None if g is None else (g.to_dense() if g.is_sparse else g).detach().cpu().to(torch.float64) for g in theirs]
     largest = max([g.abs().max().item() for g in theirs if g is not None and g.numel()], default=0)
     stopped, other = [], []
     for key, gradient in zip(keys, theirs):
@@ -165,6 +201,11 @@ def _compare_gradients(call, file, path, gradients):
         bound = _BOUNDS.get(parameters[key].dtype, _BOUND) * gradient.abs().max().item() + _ROUNDING * largest
         if got.shape != gradient.shape or not (got - gradient).abs().max().item() <= bound:
             other.append(key)
+    if other:
+        spread = dict(zip(keys, _spread(call, file, [parameters[key] for key in keys], theirs)))
+        theirs = dict(zip(keys, theirs))
+        other = [key for key in other if ours[key].shape != theirs[key].shape or
+                 not (ours[key] - theirs[key]).abs().max().item() <= _TIMES * spread[key]]
     said = []
     why = "the file can't tell where the module stops gradients or has its own (detach, no_grad, autograd.Function, " \
           "options of Embedding)"
