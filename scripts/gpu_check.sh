@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks and times the provider cuda on a machine with a GPU: one call of less
-# than ten minutes, which needs Python's standard library only. Writes a report
+# Checks and times the provider cuda on a machine with a GPU: one call of seven
+# minutes, which needs Python's standard library only. Writes a report
 # in Markdown and a file of figures; exits 1 if a check fails. Programs and
 # packages that the machine lacks are named and left out, and so is what the
 # budget of seconds cuts off.
@@ -13,9 +13,10 @@
 #
 # --pack runs where the programs were built (./dev build). It copies onnx-fp8,
 # test_cuda_device and the libraries that they are linked to, but for those of
-# the compiler and of C, into build/release/pack, without symbols, compressed. The
-# tree and this folder are all that must travel. --torchao adds that package. --logs keeps
-# all that the programs print, which a report only quotes.
+# the compiler and of C, into build/release/pack, without symbols, compressed, and
+# writes the graph of a large model beside them. The tree and this folder are all
+# that must travel. --torchao adds that package. --logs keeps all that the
+# programs print, which a report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=build/release pack=build/release/pack
@@ -31,6 +32,13 @@ make_pack() {
     xargs -r cp -t "$pack/libraries" || return 1
   strip "$pack"/libraries/* 2>/dev/null
   gzip "$pack/onnx-fp8" "$pack/test_cuda_device" || return 1
+  # A graph without weights. The build's Python has the package onnx.
+  local python
+  python=$(sed -n 's/^ONNX_FP8_PYTHON:[A-Z]*=//p' "$built/CMakeCache.txt" \
+    2>/dev/null)
+  PYTHONPATH=scripts "${python:-python3}" -B -m bench.graphs llama3_8b_4 \
+    "$pack/llama3_8b_4.onnx" 2>/dev/null ||
+    echo "$pack: without the graph of Llama's layers, python3 lacks onnx" >&2
   if [[ ${1:-} == --torchao ]]; then
     # Its line, and those of its hashes.
     python3 -m pip install -q --require-hashes --only-binary :all: --no-deps \

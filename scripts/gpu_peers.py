@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's GPT in PyTorch on a GPU, for scripts/gpu_check.sh.
+"""The benchmark's models in PyTorch on a GPU, for scripts/gpu_check.sh.
 
   gpu_peers.py export FILE                   write the model for this program
   gpu_peers.py train PEER TOKENS [STEPS]     train it, print one JSON object
@@ -41,8 +41,8 @@ def to_float8(model, recipe, device):
     return convert_to_float8_training(model, config=config)
 
 
-def train(peer, path, steps, lr, device):
-    model = torch_models.make("gpt").to(device)  # the weights of `export`
+def train(name, peer, path, steps, lr, device):
+    model = torch_models.make(name).to(device)  # GPT: the weights of `export`
     if peer != "bfloat16":
         model = to_float8(model, peer, device)
     optimizer = torch.optim.AdamW(
@@ -84,6 +84,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--lr", type=float, default=task.LR)
+    parser.add_argument("--model", choices=task.MODELS, default="gpt")
     parser.add_argument("what", choices=("export", "train"))
     parser.add_argument("argument", help="FILE or PEER")
     parser.add_argument("tokens", nargs="?", help="little-endian uint16")
@@ -94,7 +95,7 @@ def main():
         return
     if chosen.tokens is None:
         parser.error("train needs TOKENS")
-    facts = train(chosen.argument, chosen.tokens, chosen.steps, chosen.lr,
+    facts = train(chosen.model, chosen.argument, chosen.tokens, chosen.steps, chosen.lr,
                   chosen.device)
     print(json.dumps(facts))
     sys.stdout.flush()

@@ -8,7 +8,8 @@ import numpy
 # the choice in the environment.
 VARIABLE = "ONNX_FP8_BENCH_SIZE"
 DEFAULT = {"LAYERS": 4, "WIDTH": 256, "HEADS": 8, "KV_HEADS": 4,
-           "VOCABULARY": 4096, "BATCH": 8, "SEQ": 256, "TIED": False}
+           "VOCABULARY": 4096, "BATCH": 8, "SEQ": 256, "TIED": False,
+           "HIDDEN": None}  # of the LLaMA; None: 3 * WIDTH
 SIZES = {
     "default": {},
     "t1024": {"BATCH": 1, "SEQ": 1024},
@@ -22,6 +23,10 @@ SIZES = {
 }
 # Enough tokens for a GPU.
 SIZES["gpt2_b16"] = {**SIZES["gpt2"], "BATCH": 16}
+# Four layers of Llama-3-8B's width (bench.graphs.LLAMA3).
+SIZES["llama3_8b_4"] = {"LAYERS": 4, "WIDTH": 4096, "HEADS": 32, "KV_HEADS": 8,
+                        "HIDDEN": 14336, "VOCABULARY": 128256, "BATCH": 1,
+                        "SEQ": 8192}
 MODELS = ("gpt", "llama")
 
 
@@ -34,7 +39,7 @@ def linears():
         "gpt": {(WIDTH, 3 * WIDTH): LAYERS, (WIDTH, WIDTH): LAYERS,
                 (WIDTH, 4 * WIDTH): LAYERS, (4 * WIDTH, WIDTH): LAYERS, **head},
         "llama": {(WIDTH, WIDTH): 2 * LAYERS, (WIDTH, kv): 2 * LAYERS,
-                  (WIDTH, 3 * WIDTH): 2 * LAYERS, (3 * WIDTH, WIDTH): LAYERS,
+                  (WIDTH, HIDDEN): 2 * LAYERS, (HIDDEN, WIDTH): LAYERS,
                   **head},
     }
 
@@ -44,6 +49,8 @@ def choose(size):
     os.environ[VARIABLE] = size
     chosen = globals()
     chosen.update(DEFAULT | SIZES[size])
+    # 2/3 of 4 * WIDTH, rounded up to multiples of 256.
+    chosen["HIDDEN"] = HIDDEN or 3 * WIDTH
     chosen["TOKENS"] = BATCH * SEQ
     chosen["LINEARS"] = linears()
 
@@ -59,7 +66,7 @@ def write_tokens(path, batches):
     """Random tokens: the amount of work does not depend on them."""
     random = numpy.random.default_rng(0)
     count = batches * TOKENS + 1
-    random.integers(0, VOCABULARY, count).astype("<u2").tofile(path)
+    random.integers(0, min(VOCABULARY, 1 << 16), count).astype("<u2").tofile(path)
 
 
 class Batches:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bench.task import (HEADS, KV_HEADS, LAYERS, SEQ, TIED, VOCABULARY,
+from bench.task import (HEADS, HIDDEN, KV_HEADS, LAYERS, SEQ, TIED, VOCABULARY,
                         WIDTH)
 
 HEAD = WIDTH // HEADS
@@ -77,7 +77,6 @@ def rotate(x, cos, sin):
 class LlamaBlock(nn.Module):
     def __init__(self):
         super().__init__()
-        hidden = 3 * WIDTH  # 2/3 of 4 * WIDTH, rounded up to multiples of 256
         kv = KV_HEADS * HEAD
         self.attention_norm = RMSNorm()
         self.q_proj = nn.Linear(WIDTH, WIDTH, bias=False)
@@ -85,9 +84,9 @@ class LlamaBlock(nn.Module):
         self.v_proj = nn.Linear(WIDTH, kv, bias=False)
         self.o_proj = nn.Linear(WIDTH, WIDTH, bias=False)
         self.ffn_norm = RMSNorm()
-        self.gate_proj = nn.Linear(WIDTH, hidden, bias=False)
-        self.up_proj = nn.Linear(WIDTH, hidden, bias=False)
-        self.down_proj = nn.Linear(hidden, WIDTH, bias=False)
+        self.gate_proj = nn.Linear(WIDTH, HIDDEN, bias=False)
+        self.up_proj = nn.Linear(WIDTH, HIDDEN, bias=False)
+        self.down_proj = nn.Linear(HIDDEN, WIDTH, bias=False)
 
     def forward(self, x, cos, sin):
         y = self.attention_norm(x)

@@ -8,7 +8,8 @@ import shutil
 import sys
 import tempfile
 
-from gpu import end_to_end, gtest, layers, losses, report, runs
+from gpu import (end_to_end, gtest, history, layers, llama, losses,
+                 predictions, report, runs)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -19,6 +20,7 @@ class Checks:
     def __init__(self, chosen):
         self.provider, self.quick = chosen.provider, chosen.quick
         self.binary, self.tests = chosen.binary, chosen.tests
+        self.history, self.gpu = chosen.history, chosen.gpu
 
     def machine(self, section):
         """Machine"""
@@ -39,7 +41,7 @@ class Checks:
     def kernels(self, section):
         """Kernels and training beside the CPU"""
         self._require_gpu()
-        outcome = gtest.run(self.tests, section.left)
+        outcome = gtest.run(self.tests, section.left, self.history.tests())
         self._tests(section, outcome)
 
     def memcheck(self, section):
@@ -73,7 +75,13 @@ class Checks:
 
     def end_to_end(self, section):
         """Training steps beside PyTorch and torchao"""
-        end_to_end.check(section, self.binary, self.provider, self.quick)
+        end_to_end.check(section, self.binary, self.provider, self.quick,
+                         predictions.of(self.gpu, "end_to_end"))
+
+    def llama(self, section):
+        """Four layers of Llama-3-8B's width"""
+        llama.check(section, self.binary, self.provider, self.quick,
+                    predictions.of(self.gpu, "llama"))
 
     def losses(self, section):
         """Loss curves beside the CPU's"""
@@ -104,6 +112,8 @@ class Checks:
     def _tests(self, section, outcome):
         section.data.update(passed=len(outcome.passed),
                             failed=sorted(outcome.failed))
+        if section.title == Checks.kernels.__doc__:
+            section.data["passed_tests"] = sorted(outcome.passed)
         section.add(f"{len(outcome.passed)} tests passed.")
         if outcome.left_out:
             section.add(report.code("\n".join(sorted(outcome.left_out))))
@@ -117,11 +127,12 @@ class Checks:
             section.cut("the tests that follow")
 
 
-# Seconds of each section, the most telling ones first. A program that does not
-# end when it is interrupted takes ten more.
-SECTIONS = (("machine", 10), ("kernels", 40), ("nodes", 60), ("layers", 60),
-            ("end_to_end", 210), ("losses", 60), ("memcheck", 60),
-            ("racecheck", 60))
+# Seconds of each section, the most telling ones first. With the start of a
+# machine they fit a window of ten minutes. A program that does not end when it is
+# interrupted takes ten more.
+SECTIONS = (("machine", 10), ("kernels", 40), ("end_to_end", 120),
+            ("llama", 100), ("nodes", 40), ("layers", 40), ("losses", 30),
+            ("memcheck", 20), ("racecheck", 20))
 BUDGET = sum(seconds for _, seconds in SECTIONS)
 
 
@@ -133,6 +144,9 @@ def main():
     add("--json", type=pathlib.Path, help="write all figures")
     add("--logs", type=pathlib.Path,
         help="folder that gets all that programs print")
+    add("--history", metavar="FOLDER",
+        help="what machines with such a GPU have shown so far, by kind; a call "
+        "that follows within half an hour goes on where this one stopped")
     add("--provider", choices=("cuda", "cpu"), default="cuda")
     add("--quick", action="store_true", help="check this script, not the GPU")
     add("--budget", type=float, default=BUDGET,
@@ -152,9 +166,13 @@ def main():
     if chosen.logs:
         chosen.logs.mkdir(parents=True, exist_ok=True)
     runs.LOGS = chosen.logs
+    chosen.gpu = history.gpu_name(chosen.provider)
+    chosen.history = history.History(chosen.history, chosen.gpu,
+                                     history.digest(chosen.binary))
     checks = Checks(chosen)
     whole = report.Report(f"The provider {chosen.provider} on this machine",
-                          chosen.budget, chosen.report, chosen.json)
+                          chosen.budget, chosen.report, chosen.json,
+                          chosen.history)
     share = chosen.budget / sum(seconds for name, seconds in SECTIONS
                                 if name in chosen.only)
     for name, seconds in SECTIONS:

@@ -15,11 +15,14 @@ import tempfile
 from gpu import losses, report, runs
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
-RECIPES = ("off", "tensorwise", "rowwise")
+# Recipes and flags, one flag at a time, the most telling runs first.
+OURS = (("off",), ("tensorwise",), ("tensorwise", "--tune"),
+        ("tensorwise", "--nondeterministic"),
+        ("tensorwise", "--loss-chunk", "0"), ("delayed",), ("rowwise",),
+        ("blockwise",))
+OF_CUDA = {"--tune", "--nondeterministic"}  # flags of this provider
 FIRST = "onnx-fp8, off"
-MORE_RECIPES = ("delayed", "blockwise")  # without a peer
-PEERS = ("bfloat16", "tensorwise", "rowwise")
-TUNED = ("--tune", "--nondeterministic")  # of the provider cuda
+PEERS = ("bfloat16", "tensorwise", "rowwise")  # compiling takes them minutes
 SIZE = "gpt2_b16"
 SHAPE = {"vocabulary": 50304, "batch": 16, "seq": 1024}
 # Small enough for curves that can be compared. With 1e-3 from the first step
@@ -94,10 +97,19 @@ class Task:
         return self.batch * self.seq
 
 
-def peer(arguments, seconds):
-    environment = {**os.environ, "ONNX_FP8_BENCH_SIZE": SIZE}
+def peer(arguments, seconds, size=SIZE):
+    environment = {**os.environ, "ONNX_FP8_BENCH_SIZE": size}
     return runs.run([sys.executable, "-B", "gpu_peers.py", *arguments],
                     max(1, seconds), cwd=SCRIPTS, env=environment)
+
+
+def summary(done):
+    """The JSON object that the program prints last, or {}."""
+    begin = done.out.rfind("\n{") + 1
+    try:
+        return json.JSONDecoder().raw_decode(done.out[begin:])[0]
+    except ValueError:
+        return {}
 
 
 def ours(task, binary, provider, recipe, seconds, *flags):
@@ -123,23 +135,24 @@ def ours(task, binary, provider, recipe, seconds, *flags):
         "milliseconds": 1e3 * task.per_step() / statistics.median(speeds),
         "losses": [math.nan if e["loss"] is None else e["loss"]
                    for e in entries],
+        "arena_bytes": summary(done).get("memory", {}).get("arena_bytes"),
         "gpu_bytes": memory.peak_bytes}
 
 
-def theirs(task, name, seconds):
+def theirs(task, name, seconds, size=SIZE, model="gpt"):
     with GpuMemory() as memory:
-        done = peer(["train", name, task.tokens, task.steps, "--lr", LR],
-                    seconds)
+        done = peer(["--model", model, "train", name, task.tokens, task.steps,
+                     "--lr", LR], seconds, size)
     lines = [line for line in done.out.splitlines() if line.startswith("{")]
     if done.code or not lines:
         return done, None
     return done, {**json.loads(lines[-1]), "gpu_bytes": memory.peak_bytes}
 
 
-def check(section, binary, provider, quick):
+def check(section, binary, provider, quick, predicted):
     with tempfile.TemporaryDirectory() as folder:
         task = Task(pathlib.Path(folder), section, quick)
-        rows = {}
+        rows = dict(section.before.get("rows", {}))
 
         def note(name, done, figures):
             if done.cut:
@@ -149,17 +162,15 @@ def check(section, binary, provider, quick):
             else:
                 rows[name] = figures
 
-        def note_ours(recipes):
-            for recipe in recipes:
-                note(f"onnx-fp8, {recipe}",
-                     *ours(task, binary, provider, recipe, section.left()))
-
-        note_ours(RECIPES[:2] if quick else RECIPES)
-        run_again(section, rows.get(FIRST), task, binary, provider)
-        if provider == "cuda":
-            note("onnx-fp8, tensorwise, tuned",
-                 *ours(task, binary, provider, "tensorwise", section.left(),
-                       *TUNED))
+        again = FIRST not in rows
+        for way in OURS[:2] if quick else OURS:
+            name = f"onnx-fp8, {' '.join(way)}"
+            if name not in rows and (
+                    provider == "cuda" or not OF_CUDA & set(way)):
+                note(name, *ours(task, binary, provider, way[0],
+                                 section.left(), *way[1:]))
+        if again:
+            run_again(section, rows.get(FIRST), task, binary, provider)
         if not task.torch:
             section.add("PyTorch is left out: " + (
                 "a quick run" if quick else "python3 can't import it"))
@@ -168,10 +179,9 @@ def check(section, binary, provider, quick):
             if not has_torchao:
                 section.add("torchao is left out: python3 can't import it")
             for name in PEERS if has_torchao else PEERS[:1]:
-                note(f"PyTorch, {name}",
-                     *theirs(task, name, section.left()))
-        if not quick:
-            note_ours(MORE_RECIPES)
+                if f"PyTorch, {name}" not in rows:
+                    note(f"PyTorch, {name}",
+                         *theirs(task, name, section.left()))
         section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
         compare_losses(section, rows)
         section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
@@ -180,9 +190,9 @@ def check(section, binary, provider, quick):
                     "compares each step's loss with PyTorch's in bfloat16, or "
                     "else with `off`.")
         section.add(report.table(
-            ["program", "ms per step", "tokens per second", "GPU MiB",
+            ["program", "ms per step", "predicted", "tokens per second", "GPU MiB",
              "first loss", "last loss", "largest difference"],
-            [line(name, row, task, reference(rows))
+            [line(name, row, task, reference(rows), predicted)
              for name, row in rows.items()]))
 
 
@@ -190,7 +200,7 @@ def run_again(section, figures, task, binary, provider):
     """A second run must give the same losses, to the last digit."""
     if figures is None:
         return
-    done, again = ours(task, binary, provider, RECIPES[0], section.left())
+    done, again = ours(task, binary, provider, OURS[0][0], section.left())
     if done.cut:
         section.cut(f"{FIRST}, again")
     elif again is None:
@@ -220,9 +230,9 @@ def difference(row, other):
     return max(apart) if all(map(math.isfinite, apart)) else math.inf
 
 
-def line(name, row, task, other):
+def line(name, row, task, other, predicted):
     memory, losses = row["gpu_bytes"], row["losses"]
-    return [name, f"{row['milliseconds']:.2f}",
+    return [name, f"{row['milliseconds']:.2f}", predicted.get(name, ""),
             f"{1e3 * task.per_step() / row['milliseconds']:.0f}",
             memory // 2**20 if memory else "?", f"{losses[0]:.4f}",
             f"{losses[-1]:.4f}",

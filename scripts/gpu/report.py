@@ -23,8 +23,9 @@ def table(header, rows):
 class Section:
     """What a check found out. It must be done after `seconds`."""
 
-    def __init__(self, title, seconds):
+    def __init__(self, title, seconds, before=None):
         self.title = title
+        self.before = before or {}  # figures of a call in the same window
         self.texts, self.data = [], {}
         self.failures, self.cuts = [], []
         self._end = time.monotonic() + seconds
@@ -50,7 +51,8 @@ class Section:
 
 
 class Report:
-    def __init__(self, title, seconds, markdown, figures):
+    def __init__(self, title, seconds, markdown, figures, history=None):
+        self._history = history
         self._title, self._markdown, self._figures = title, markdown, figures
         self._end = time.monotonic() + seconds
         self._saved = 0.0
@@ -63,8 +65,16 @@ class Report:
         not need, but no more than are left."""
         begin = time.monotonic()
         allowed = min(seconds + self._saved, self._end - begin)
-        section = Section(title, allowed)
-        if allowed < 1:
+        before = self._history.before(title) if self._history else {}
+        section = Section(title, allowed, before)
+        whole = before and not before["cut_off"] and not before["failures"]
+        if whole:
+            section.add("It was measured in this window before.")
+            section.data.update({key: value for key, value in before.items()
+                                 if key not in ("section", "time", "program",
+                                                "cut_off", "failures",
+                                                "seconds")})
+        elif allowed < 1:
             section.cut("all of it")
         else:
             try:
@@ -79,7 +89,13 @@ class Report:
         self._seconds[title] = round(took, 1)
         self.failed |= bool(section.failures)
         self._done.append(section)
+        if self._history and not whole and allowed >= 1:
+            self._history.add(title, self._figures_of(section))
         self._write()
+
+    def _figures_of(self, section):
+        return {"failures": section.failures, "cut_off": section.cuts,
+                "seconds": self._seconds[section.title], **section.data}
 
     def _write(self):
         took = [(title, seconds) for title, seconds in self._seconds.items()]
@@ -96,9 +112,7 @@ class Report:
             self._text = text
         if self._figures:
             self._figures.write_text(json.dumps(
-                {s.title: {"failures": s.failures, "cut_off": s.cuts,
-                           "seconds": self._seconds[s.title], **s.data}
-                 for s in self._done}, indent=1) + "\n")
+                {s.title: self._figures_of(s) for s in self._done}, indent=1) + "\n")
 
     def finish(self):
         """Prints the report if it has no file."""

@@ -13,7 +13,7 @@ from program import BIN, leave_out
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from gpu import end_to_end, gtest, report, runs  # noqa: E402
+from gpu import end_to_end, gtest, history, report, runs  # noqa: E402
 
 
 def check(folder, *arguments, code=0):
@@ -31,17 +31,19 @@ def test_all_sections(tmp_path):
     text, figures = check(tmp_path, "--budget", "3000")  # a busy machine cuts nothing off
     assert "FAILED" not in text and "cut off" not in text
     assert list(figures) == [
-        "Machine", "Kernels and training beside the CPU", "Nodes alone, beside the roofline",
-        "Layers in FP8 beside torchao's published speed-ups", "Training steps beside PyTorch and torchao",
+        "Machine", "Kernels and training beside the CPU", "Training steps beside PyTorch and torchao",
+        "Four layers of Llama-3-8B's width", "Nodes alone, beside the roofline", "Layers in FP8 beside torchao's published speed-ups",
         "Loss curves beside the CPU's", "compute-sanitizer memcheck", "compute-sanitizer racecheck"]
     assert all(f"## {title}\n" in text for title in figures)
-    _, kernels, nodes, layers, steps, curves, *sanitizers = figures.values()
+    _, kernels, steps, llama, nodes, layers, curves, *sanitizers = figures.values()
     for section in (kernels, *sanitizers):
         assert section["left_out"] == "the provider is cpu"
     assert nodes["failed"] == 0 and len(nodes["nodes"]) > 80
     assert [x["recipe"] for x in layers["linear"]] == ["rowwise", "tensorwise"]
     assert list(steps["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
     assert "PyTorch is left out: a quick run" in text
+    assert list(llama["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
+    assert all(row["arena_bytes"] > 0 for row in llama["rows"].values())
     assert len(curves["curves"]) == 4
     for curve in curves["curves"]:
         # Both sides are the CPU here.
@@ -137,7 +139,7 @@ def test_failed_tests_run_again_alone(tmp_path):
     program = tmp_path / "tests"
     program.write_text(GTEST_PROGRAM)
     program.chmod(0o755)
-    outcome = gtest.run(program, lambda: 60, workers=1)
+    outcome = gtest.run(program, lambda: 60, known={"A.One"}, workers=1)
     assert outcome.passed == {"A.One", "A.Last", "B/C.Three/0", "B/C.Four/0"} and not outcome.cut
     assert list(outcome.failed) == ["A.Two", "B/C.Three/1"]
     assert "wrong" in outcome.failed["B/C.Three/1"] and "Four" not in outcome.failed["B/C.Three/1"]
@@ -157,6 +159,77 @@ def test_seconds_that_a_section_does_not_need_go_on(tmp_path):
     for _ in range(3):
         whole.section("s", 40, lambda section: seconds.append(round(section.left())))
     assert seconds == [40, 80, 100]
+
+
+class Window:
+    """Calls of three sections with two rows of ten seconds each, by a clock of their own."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.now, self.measured = folder, 0, []
+        monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(history.time, "time", lambda: self.now)
+
+    def call(self, budget, program="build"):
+        """Rows of this build by section, and the report."""
+        whole = report.Report("title", budget, self.folder / "r.md", None, history.History(self.folder, "gpu", program))
+        for title in ("one", "two", "three"):
+            whole.section(title, budget / 3, lambda section, title=title: self.check(section, title))
+        file = self.folder / "gpu.json"
+        entries = json.loads(file.read_text())["entries"] if file.exists() else []
+        rows = {entry["section"]: entry["rows"] for entry in entries if entry["program"] == program}
+        return rows, (self.folder / "r.md").read_text()
+
+    def check(self, section, title):
+        rows = dict(section.before.get("rows", {}))
+        for name in ("a", "b"):
+            if name in rows:
+                continue
+            if section.left() < 10:
+                section.cut(name)
+            else:
+                self.now += 10
+                rows[name] = self.now
+                self.measured.append(title + name)
+        section.data["rows"] = rows
+
+
+def test_a_second_call_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch):
+    rows = [title + name for title in ("one", "two", "three") for name in "ab"]
+    for budget in range(0, 70, 3):
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+        window = Window(folder, monkeypatch)
+        sections, text = window.call(budget)
+        kept = [title + name for title, section in sections.items() for name in section]
+        assert kept == window.measured and len(kept) == min(6, budget // 10)
+        assert ("cut off" in text) == (kept != rows)
+        sections, text = window.call(1000)
+        assert sorted(window.measured) == sorted(rows) and "cut off" not in text  # none twice
+        assert all(list(section) == ["a", "b"] for section in sections.values())
+        # Another build, and another window, begin anew.
+        window.call(1000, "another")
+        assert len(window.measured) == 12
+        window.now += history.WINDOW
+        window.call(1000, "another")
+        assert len(window.measured) == 18
+        assert len(json.loads((folder / "gpu.json").read_text())["entries"]) == 9  # nothing is lost
+
+
+def test_tests_that_never_passed_come_first(tmp_path, monkeypatch):
+    folder = tmp_path / "history"
+    known = history.History(folder, "gpu", "build")
+    known.add("kernels", {"failures": [], "cut_off": [], "passed_tests": ["A.One", "A.Last"]})
+    known.add("other", {"left_out": "no GPU"})
+    again = history.History(folder, "gpu", "another build")
+    assert again.tests() == {"A.One", "A.Last"} and not again.before("kernels") and not again.before("other")
+    program = tmp_path / "tests"
+    program.write_text(GTEST_PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setattr(runs, "LOGS", tmp_path / "logs")
+    runs.LOGS.mkdir()
+    gtest.run(program, lambda: 60, known=again.tests(), workers=1)
+    first = sorted(runs.LOGS.iterdir())[1].read_text()
+    assert first.splitlines()[0].endswith("A.Two:B/C.Three/0:B/C.Three/1:B/C.Four/0:A.One:A.Last")
 
 
 def test_peers_without_a_gpu(tmp_path):

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Milliseconds of a step that were predicted before a GPU was there. Reports
+print them beside the measured ones; docs/cuda.md says how they were made."""
+
+# By kind of GPU, then by section, then by row.
+MILLISECONDS = {
+    "h200": {
+        "end_to_end": {
+            "onnx-fp8, off": 31, "onnx-fp8, tensorwise": 27,
+            "onnx-fp8, tensorwise --tune": 26,
+            "onnx-fp8, tensorwise --nondeterministic": 25.5,
+            "onnx-fp8, tensorwise --loss-chunk 0": 26,
+            "onnx-fp8, delayed": 26, "onnx-fp8, rowwise": 30,
+            "onnx-fp8, blockwise": 32, "PyTorch, bfloat16": 35,
+            "PyTorch, tensorwise": 39.5},
+        "llama": {
+            "onnx-fp8, off": 136, "onnx-fp8, tensorwise": 100,
+            "onnx-fp8, rowwise": 104, "onnx-fp8, blockwise": 115,
+            "onnx-fp8, tensorwise --grad-accum 2": 90,
+            "PyTorch, bfloat16": 145, "PyTorch, tensorwise": 115,
+            "PyTorch, rowwise": 120}},
+    "h100": {
+        "end_to_end": {
+            "onnx-fp8, off": 36, "onnx-fp8, tensorwise": 32,
+            "onnx-fp8, rowwise": 35},
+        "llama": {
+            "onnx-fp8, off": 150, "onnx-fp8, tensorwise": 118,
+            "onnx-fp8, rowwise": 122}}}
+
+
+def of(gpu, section):
+    """`gpu`: a name such as nvidia-h200. {} if nothing was predicted."""
+    return next((rows.get(section, {}) for kind, rows in MILLISECONDS.items()
+                 if kind in gpu), {})
