@@ -34,6 +34,7 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"`groups`", "--group"},
     {"`ignore_index`", "--ignore-index"},
     {"`include`", "--include"},
+    {"`init`", "--init"},
     {"`insecure`", "--insecure"},
     {"`inspect` with `mesh`", "`onnx-fp8 inspect --mesh`"},
     {"`isa`", "--isa"},

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -127,7 +128,7 @@ std::string ShellLine(const std::vector<std::string>& words) {
 
 struct Flags::Parser {
   CLI::App app;
-  std::set<std::string> paths;
+  std::map<std::string, std::string> paths;  // and the scheme of each
   std::map<std::string, std::vector<std::string>*> lists;
   std::vector<std::string> examples;
 
@@ -201,7 +202,7 @@ void Flags::Positional(const std::string& name, std::string* value,
   parser_->app.add_option(name, *value, help)
       ->type_name("")
       ->required(required);
-  parser_->paths.insert(name);
+  parser_->paths[name] = "";
 }
 
 void Flags::Text(const std::string& name, std::string* value,
@@ -270,9 +271,9 @@ void Flags::Words(const std::string& name, std::vector<std::string>* values,
 }
 
 void Flags::File(const std::string& name, std::string* value,
-                 const std::string& help) {
+                 const std::string& help, const std::string& scheme) {
   parser_->app.add_option(name, *value, help)->type_name("PATH")->group(group_);
-  parser_->paths.insert(name);
+  parser_->paths[name] = scheme;
 }
 
 void Flags::Files(const std::string& name, std::vector<std::string>* values,
@@ -280,7 +281,7 @@ void Flags::Files(const std::string& name, std::vector<std::string>* values,
   parser_->app.add_option(name, *values, help)
       ->type_name("FILE...")
       ->group(group_);
-  parser_->paths.insert(name);
+  parser_->paths[name] = "";
 }
 
 void Flags::Example(const std::string& line) {
@@ -312,7 +313,9 @@ void Flags::ParseAll(Arguments arguments) {
     if (option->get_items_expected_max() == 0) continue;  // a switch
     for (std::string word : option->results()) {
       if (word.empty() && parser_->lists.contains(name)) continue;
-      if (!word.empty() && parser_->paths.contains(name)) {
+      auto path = parser_->paths.find(name);
+      if (!word.empty() && path != parser_->paths.end() &&
+          (path->second.empty() || !word.starts_with(path->second))) {
         word = std::filesystem::absolute(word).lexically_normal().string();
       }
       words.push_back(word);

@@ -50,9 +50,10 @@ class Flags {
   // As List, but commas are part of the words.
   void Words(const std::string& name, std::vector<std::string>* values,
              const std::string& help);
-  // A file or folder: Saved makes it absolute. Files: one or more words.
+  // A file or folder: Saved makes it absolute, unless it begins with `scheme`.
+  // Files: one or more words.
   void File(const std::string& name, std::string* value,
-            const std::string& help);
+            const std::string& help, const std::string& scheme = "");
   void Files(const std::string& name, std::vector<std::string>* values,
              const std::string& help);
 

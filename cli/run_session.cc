@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "cli/old_flags.h"
 #include "cli/train_flags.h"
+#include "training/draw_weights.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -76,8 +77,9 @@ SessionOptions RunSessionOptions(const RunConfig& config,
   flags.Parse({});
   FillFrom(config, flags);
   values.model = config.model;
-  // Only the checkpoint's weights and scales count.
-  values.init.clear();
+  // Only the checkpoint's weights and scales count. Drawn ones are those of the
+  // model's file.
+  if (!IsDrawn(values.init)) values.init.clear();
   values.session.recipe.scales.clear();
   try {
     SessionOptions options = values.MakeSession(flags);

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "cli/api_names.h"
+#include "training/draw_weights.h"
 
 namespace onnx_fp8 {
 
@@ -40,7 +41,10 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
   machine.AddTo(flags);
   flags.Group("Run");
   flags.File("--init", &init,
-             "start from these weights (.safetensors; a whole state_dict too)");
+             "start from these weights (.safetensors; a whole state_dict too); "
+             "normal:STD draws the weights of a model whose data files are "
+             "missing, by --seed",
+             kDrawnInit);
   flags.File("--ort-training", &ort_training,
              "instead of MODEL: a folder of onnxruntime.training.artifacts, "
              "with its loss, optimizer, weights and moments");

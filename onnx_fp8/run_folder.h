@@ -65,18 +65,24 @@ class RunFolder {
   // Removes leftovers of killed saves. REQUIRES: Lock.
   void Clean();
   // Copies the model file `model` (unless it is the run's copy already) with
-  // its external data and writes the config. `loss`: the same for a loss in a
+  // its external data and writes the config. `may_miss`: data files that do not
+  // exist are left out. `loss`: the same for a loss in a
   // file; "": there is none. `observer`, which may be empty, is told the
   // progress of copies. After an error, a folder that is new is removed.
   // Errors: a model that can't be copied, the disk.
   void Write(const std::string& model, const RunSettings& settings,
              const ExternalCopyObserver& observer = {},
-             const FileMarks& files = {}, const std::string& loss = "");
+             const FileMarks& files = {}, const std::string& loss = "",
+             bool may_miss = false);
 
  private:
+  // As Write, which removes a new folder after an error.
+  void WriteAll(const std::string& model, const RunSettings& settings,
+                const ExternalCopyObserver& observer, const FileMarks& files,
+                const std::string& loss, bool may_miss);
   // The path of the run's copy of the file, in the run's folder `name`.
   std::string Copy(const std::string& file, const char* name,
-                   const ExternalCopyObserver& observer) const;
+                   const ExternalCopyObserver& observer, bool may_miss) const;
   // Errors: an entry of the run is something else than a file or folder.
   void CheckPlain() const;
   // Locks the folder, which it opens if it has not yet. Errors: as Lock.

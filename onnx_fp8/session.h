@@ -87,7 +87,8 @@ struct SessionOptions {
   bool tie_copies = true;
   std::vector<std::string> ties;
   // .safetensors with initial values by FQN or initializer name, a whole
-  // state_dict too; "": the model's own.
+  // state_dict too; "": the model's own. "normal:STD" draws weights whose data
+  // files are missing, by `seed`; see training/draw_weights.h.
   std::string init;
   // Logits of more bytes than these are computed in chunks of rows of about
   // this size, together with the loss and their gradients; 0: never; -1: above

@@ -42,6 +42,7 @@
 #include "providers/pad_operands.h"
 #include "providers/store_narrow.h"
 #include "training/bucket_reductions.h"
+#include "training/draw_weights.h"
 #include "training/file_step.h"
 #include "training/first_values.h"
 #include "training/gather_ahead.h"
@@ -80,7 +81,8 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
        [&options, report](Graph& graph) {
          // The record's author has taken tensors apart already.
          if (options.tie_copies && ReadExportRecord(graph).separate) return;
-         report->notes = SeparateTensors(graph, !options.tie_copies);
+         std::ranges::move(SeparateTensors(graph, !options.tie_copies),
+                           std::back_inserter(report->notes));
        }},
       {"SetBatchNormMode",
        [&options, report](Graph& graph) {
@@ -312,15 +314,21 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   auto graph = runner.Source("ReadModel", [&] {
     const bool begins =
         use == ImportFor::kSession || use == ImportFor::kTraining;
+    const bool draws = begins && IsDrawn(options.init);
     std::vector<Initialization> first;
     auto read = ReadModel(
         options.model,
         {.algorithm = takes_steps,
          .budgets = options.budgets,
          .missing =
-             use == ImportFor::kForecast ? &report->missing_files : nullptr,
+             draws || use == ImportFor::kForecast ? &report->missing : nullptr,
          .initializations = begins ? &first : nullptr});
     SetFirstValues(first, options, read.get());
+    if (draws) {
+      report->notes.push_back(
+          DrawWeights(options.init, report->missing, options.seed, read.get()));
+      report->missing = {};
+    }
     return read;
   });
   report->written = WrittenAs(*graph);

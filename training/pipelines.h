@@ -7,11 +7,11 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "graph/evaluator.h"
+#include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/pass.h"
 #include "graph/passes/trained_parameters.h"
@@ -36,8 +36,8 @@ struct ImportReport {
   // Tensors that are one or two, and other facts for the user.
   std::vector<std::string> notes;
   std::vector<InitializerReport> initializers;
-  std::set<std::string> missing_files;  // with kForecast
-  std::optional<LossFile> loss;         // if it lies in a file
+  MissingData missing;           // with kForecast, or if options.init draws it
+  std::optional<LossFile> loss;  // if it lies in a file
 };
 
 enum class ImportFor {

@@ -209,7 +209,8 @@ void RunFolder::LockAs(int operation) {
 }
 
 std::string RunFolder::Copy(const std::string& file, const char* name,
-                            const ExternalCopyObserver& observer) const {
+                            const ExternalCopyObserver& observer,
+                            bool may_miss) const {
   const std::string folder = path_ + "/" + name;
   const std::string to =
       (fs::path(folder) / fs::path(file).filename()).string();
@@ -218,10 +219,9 @@ std::string RunFolder::Copy(const std::string& file, const char* name,
   bool made = !PathExists(folder);
   MakeDirectories(folder);
   try {
-    CopyTrainable(file, to, observer);
+    CopyTrainable(file, to, observer, may_miss);
   } catch (...) {
     if (made) RemoveTree(folder);
-    if (made_) fs::remove(path_, none);  // if it is empty
     throw;
   }
   return to;
@@ -229,16 +229,24 @@ std::string RunFolder::Copy(const std::string& file, const char* name,
 
 void RunFolder::Write(const std::string& model, const RunSettings& settings,
                       const ExternalCopyObserver& observer,
-                      const FileMarks& files, const std::string& loss) {
-  std::error_code none;
+                      const FileMarks& files, const std::string& loss,
+                      bool may_miss) {
   try {
-    RequireUtf8(path_, model, loss, settings);
+    WriteAll(model, settings, observer, files, loss, may_miss);
   } catch (...) {
-    if (made_) fs::remove(path_, none);
+    std::error_code none;
+    if (made_) fs::remove(path_, none);  // if it is empty
     throw;
   }
+}
+
+void RunFolder::WriteAll(const std::string& model, const RunSettings& settings,
+                         const ExternalCopyObserver& observer,
+                         const FileMarks& files, const std::string& loss,
+                         bool may_miss) {
+  RequireUtf8(path_, model, loss, settings);
   auto entry = [&](const std::string& file, const char* name) {
-    std::string copy = Copy(file, name, observer);
+    std::string copy = Copy(file, name, observer, may_miss);
     return nlohmann::ordered_json{
         {"file", fs::path(copy).lexically_relative(path_).string()},
         {"crc32", FileCrc(copy)}};

@@ -10,6 +10,7 @@
 #include "base/joined.h"
 #include "graph/passes/straight_through.h"
 #include "optimizers/loss_scale.h"
+#include "training/draw_weights.h"
 #include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/pipelines.h"
@@ -186,7 +187,7 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   }
   model->notes.insert(model->notes.end(), import.notes.begin(),
                       import.notes.end());
-  for (const std::string& file : import.missing_files) {
+  for (const std::string& file : import.missing.files) {
     model->notes.push_back(Concat(
         file,
         " does not exist: its tensors count as zeros, so tensors that hold "
@@ -234,7 +235,9 @@ TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
   } else {
     DescribeModel(*options, import, &model);
   }
-  if (!options->init.empty()) ReadInit(options->init, &model);
+  if (!options->init.empty() && !IsDrawn(options->init)) {
+    ReadInit(options->init, &model);
+  }
   return model;
 }
 

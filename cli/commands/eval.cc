@@ -66,6 +66,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
   ours.optimizer = options.optimizer;
   ours.grad_accum = options.grad_accum;
   ours.seed = options.seed;
+  ours.init = options.init;  // only drawn ones
   auto session = TrainingSession::Create(ours);
   if (session->Options().loss.kind.empty()) {
     throw UsageError("--loss is missing: expected " + LossNames());

@@ -24,6 +24,7 @@
 #include "cli/train_flags.h"
 #include "collectives/agreement.h"
 #include "onnx_fp8/trainer.h"
+#include "training/draw_weights.h"
 #include "training/loss.h"
 #include "training/make_provider.h"
 #include "training/make_session.h"
@@ -96,7 +97,8 @@ class TrainCommand {
     values_.session.loss.Resolve(&saved);
     const std::string& loss = values_.session.loss.loss;
     folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress),
-                  MarksOfFiles(), IsLossFile(loss) ? loss : "");
+                  MarksOfFiles(), IsLossFile(loss) ? loss : "",
+                  IsDrawn(values_.init));
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
     if (start_ && start_->has_moments()) session_->Save(values_.out);
@@ -282,8 +284,9 @@ void TrainCommand::ShareFolder() {
 void TrainCommand::CreateSession() {
   bool restores = values_.resume && folder_.HasCheckpoint();
   SessionOptions options = values_.MakeSession(flags_);
-  // The checkpoint has the weights; the file may no longer exist.
-  if (restores) options.init.clear();
+  // The checkpoint has the weights; the file may no longer exist. Drawn ones
+  // are those of the model's file.
+  if (restores && !IsDrawn(options.init)) options.init.clear();
   if (host_) options.before_plan = {};  // the process' memory is not ours
   provider_ = options.provider;
   if (!IsFirst()) {

@@ -70,15 +70,17 @@ void CheckPlain(const fs::path& folder, const fs::path& location) {
 class Copier {
  public:
   Copier(const ModelFile& file, const std::string& out,
-         const ExternalCopyObserver& observer)
+         const ExternalCopyObserver& observer,
+         const std::set<std::string>& without)
       : file_(file),
         out_(fs::absolute(out)),
         to_(out_.parent_path()),
-        observer_(observer) {}
+        observer_(observer),
+        without_(without) {}
 
   void Run() {
     for (const std::string& location : DataLocations(file_.model)) {
-      Add(location);
+      if (!without_.contains(location)) Add(location);
     }
     // Nothing is written before it is certain that nothing is replaced.
     for (const auto& [to, task] : present_) Compare(task);
@@ -145,6 +147,7 @@ class Copier {
   const ModelFile& file_;
   fs::path out_, to_;  // the model, its folder
   const ExternalCopyObserver& observer_;
+  const std::set<std::string>& without_;
   std::map<std::string, Task> present_, absent_;  // by the place of the copy
   uint64_t done_ = 0, total_ = 0;
 };
@@ -174,8 +177,9 @@ void CheckDataName(const std::string& path, const std::string& name) {
 }
 
 void CopyExternalData(const ModelFile& file, const std::string& out,
-                      const ExternalCopyObserver& observer) {
-  Copier(file, out, observer).Run();
+                      const ExternalCopyObserver& observer,
+                      const std::set<std::string>& without) {
+  Copier(file, out, observer, without).Run();
 }
 
 }  // namespace onnx_fp8

@@ -60,12 +60,14 @@ const MappedFile& ExternalData::Map(const std::string& location,
   return files_[location] = MapFile(*Open(location, who));
 }
 
-bool ExternalData::IsMissing(const std::string& location) {
+bool ExternalData::IsMissing(const std::string& location,
+                             const std::string& tensor) {
   if (!missing_) return false;
   std::error_code none;
   const fs::path file = fs::path(model_).parent_path() / location;
   if (fs::exists(fs::symlink_status(file, none))) return false;
-  missing_->insert(location);
+  missing_->files.insert(location);
+  missing_->tensors.insert(tensor);
   return true;
 }
 
@@ -89,7 +91,8 @@ Tensor ExternalData::Read(const onnx::TensorProto& proto,
       length = ParseSize(entry.value(), "length", who);
     }
   }
-  if (IsMissing(location)) return Tensor::Zeros(dtype, std::move(shape));
+  if (IsMissing(location, proto.name()))
+    return Tensor::Zeros(dtype, std::move(shape));
   const MappedFile& file = Map(location, who);
   Check(length == want, "[", who, "] expected ", want, " bytes for shape ",
         ToString(shape), ", got length ", length);

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "base/mapped_file.h"
 #include "graph/onnx/onnx_convert_internal.h"
+#include "graph/onnx/onnx_io.h"
 
 namespace onnx_fp8 {
 
@@ -23,7 +23,7 @@ class ExternalData {
   explicit ExternalData(std::string model) : model_(std::move(model)) {}
 
   // As ReadOptions::missing.
-  void set_missing(std::set<std::string>* names) { missing_ = names; }
+  void set_missing(MissingData* names) { missing_ = names; }
 
   // A view of the mapped bytes. Nothing is read or copied, unless the offset is
   // no multiple of the element size. Errors: a location that is absolute,
@@ -41,11 +41,11 @@ class ExternalData {
   // Advice if a file is missing because the model's path is a link.
   std::string Hint(const std::filesystem::path& file) const;
 
-  // Whether Read gives zeros for this location. Notes its name then.
-  bool IsMissing(const std::string& location);
+  // Whether Read gives zeros for this location. Notes the names then.
+  bool IsMissing(const std::string& location, const std::string& tensor);
 
   std::string model_;
-  std::set<std::string>* missing_ = nullptr;
+  MissingData* missing_ = nullptr;
   std::map<std::string, MappedFile> files_;
 };
 

@@ -13,6 +13,11 @@
 
 namespace onnx_fp8 {
 
+// Data files that do not exist, and the tensors that would lie there.
+struct MissingData {
+  std::set<std::string> files, tensors;
+};
+
 struct ReadOptions {
   // Functions are inlined. true: nodes stay as the file has them. false: every
   // node is brought to its normal form, the newest form of its op that the
@@ -24,8 +29,8 @@ struct ReadOptions {
   bool algorithm = false;
   Budgets budgets = {};  // `nodes`, with functions inlined
   // Not null: tensors of data files that do not exist are zeros, which take no
-  // memory before they are written, and the names of these files go here.
-  std::set<std::string>* missing = nullptr;
+  // memory before they are written, and the names go here.
+  MissingData* missing = nullptr;
   // Not null: ReadModel adds the file's graphs of first values here. They run
   // in this order.
   std::vector<Initialization>* initializations = nullptr;

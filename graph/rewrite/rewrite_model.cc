@@ -297,16 +297,18 @@ void CopyUnchanged(const std::string& in, const std::string& out) {
 }  // namespace
 
 void CopyTrainable(const std::string& in, const std::string& out,
-                   const ExternalCopyObserver& observer) {
+                   const ExternalCopyObserver& observer, bool may_miss) {
   ModelFile file = ReadModelFile(in);
+  MissingData missing;
+  if (may_miss) file.external->set_missing(&missing);
   auto graph = file.ToGraph(file.model);
   if (WrittenAs(*graph) == Written::kForward) RequireNoForward(*graph);
-  CopyExternalData(file, out, observer);
+  CopyExternalData(file, out, observer, missing.files);
   CopyUnchanged(in, out);
   for (const auto& entry : file.model.metadata_props()) {
     bool micro = entry.key() == kStepNotes &&
                  ParseNotes(entry.value(), in).part == "micro";
-    if (micro) CopyTrainable(ApplyPath(in), ApplyPath(out), observer);
+    if (micro) CopyTrainable(ApplyPath(in), ApplyPath(out), observer, may_miss);
   }
 }
 

@@ -55,9 +55,11 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
 
 // Copies a file that can be trained: a model, or a training step. It also
 // copies the file of the step's update, if there is one, and all external data.
-// The observer is told the progress. Errors: the file is a forward pass in FP8;
-// RewriteModel's errors of files.
+// The observer is told the progress. `may_miss`: data files that do not exist
+// are left out. Errors: the file is a forward pass in FP8; RewriteModel's
+// errors of files.
 void CopyTrainable(const std::string& in, const std::string& out,
-                   const ExternalCopyObserver& observer = {});
+                   const ExternalCopyObserver& observer = {},
+                   bool may_miss = false);
 
 }  // namespace onnx_fp8
