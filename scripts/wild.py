@@ -11,9 +11,9 @@ onnxruntime accepts) and, if it holds float weights, trained for ten steps by Ad
 outputs, moved by seeded noise of their spread (an output of one number is the loss itself). If all outputs are below
 0.01, float inputs are squares of ±1 in training, like strokes of writing: then a sigmoid has a gradient.
 
-It passes if outputs differ by at most 1e-4 of the largest and the loss falls. If they differ by more, onnx.reference
-computes them in float64, and the file passes if we are no farther from that than onnxruntime is. A file that holds
-float weights and trains none of them fails."""
+It passes if outputs differ by at most 1e-4 of the largest and the loss falls. If they differ by more, it passes if
+roundings of the inputs move onnxruntime's outputs by as much (codes of a quantization flip), or if onnx.reference in
+float64 is no farther from ours than from onnxruntime's. A file that holds float weights and trains none of them fails."""
 import collections
 import itertools
 import json
@@ -96,9 +96,16 @@ def array(info, sizes, rng, below):
     return rng.integers(0, 2 if dtype == np.bool_ else below, shape).astype(dtype)
 
 
+def open_session(path):
+    """On one thread: DynamicQuantizeLSTM rounds the rows of a thread together."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
 def feeds_and_outputs(path):
     """Inputs that onnxruntime accepts, and its outputs for them."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     inputs, error = session.get_inputs(), None
     axes = {}  # whether it is the first of a shape
     for info in inputs:
@@ -123,7 +130,7 @@ def largest(outputs):
 
 def to_train_on(path, feeds, expected):
     """The same, or blocks if uniform floats excite no output: a sigmoid of -16 has almost no gradient."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     names = [output.name for output in session.get_outputs()]
     for seed in range(16):
         if largest(expected) >= SMALL:
@@ -212,11 +219,26 @@ def in_float64(path, feeds):
     return dict(zip(names, ReferenceEvaluator(model, new_ops=[Resize, BatchNormalization]).run(None, wide)))
 
 
+def distance_of_roundings(path, feeds, expected, seed):
+    """Of onnxruntime's outputs from themselves, if float inputs move by 1e-6 of themselves, as layers of sums in another
+    order do. Codes of a quantization flip where a number lies between two of them."""
+    draw = np.random.default_rng(seed)
+    nudged = {name: (x * (1 + 1e-6 * draw.standard_normal(x.shape))).astype(x.dtype) if x.dtype.kind == "f" else x
+              for name, x in feeds.items()}
+    session = open_session(path)
+    names = [output.name for output in session.get_outputs()]
+    return distance(dict(zip(names, session.run(None, nudged))), expected)
+
+
 def compare(folder, path, feeds, expected, row):
     got = run(folder, path, feeds)
     difference = distance(got, expected)
     row["difference"] = f"{difference:.1e}"
     if difference <= BOUND:
+        return
+    moved = max(distance_of_roundings(path, feeds, expected, seed) for seed in range(4))
+    if difference <= moved:
+        row["difference"] += f"; roundings of the inputs move onnxruntime's by {moved:.1e}"
         return
     exact = in_float64(path, feeds)
     ours, theirs = distance(got, exact), distance(expected, exact)
