@@ -77,8 +77,8 @@ SessionOptions RunSessionOptions(const RunConfig& config,
   flags.Parse({});
   FillFrom(config, flags);
   values.model = config.model;
-  // Only the checkpoint's weights and scales count. Drawn ones are those of the
-  // model's file.
+  // Only the checkpoint's weights and scales count. Drawn weights stand for
+  // data that the model's file lacks.
   if (!IsDrawn(values.init)) values.init.clear();
   values.session.recipe.scales.clear();
   try {

@@ -284,8 +284,8 @@ void TrainCommand::ShareFolder() {
 void TrainCommand::CreateSession() {
   bool restores = values_.resume && folder_.HasCheckpoint();
   SessionOptions options = values_.MakeSession(flags_);
-  // The checkpoint has the weights; the file may no longer exist. Drawn ones
-  // are those of the model's file.
+  // The checkpoint has the weights; the file may no longer exist. Drawn weights
+  // stand for data that the model's file lacks.
   if (restores && !IsDrawn(options.init)) options.init.clear();
   if (host_) options.before_plan = {};  // the process' memory is not ours
   provider_ = options.provider;

@@ -41,7 +41,7 @@ class ExternalData {
   // Advice if a file is missing because the model's path is a link.
   std::string Hint(const std::filesystem::path& file) const;
 
-  // Whether Read gives zeros for this location. Notes the names then.
+  // Whether Read gives zeros for this location. Then it notes both names.
   bool IsMissing(const std::string& location, const std::string& tensor);
 
   std::string model_;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX models of any size, node by node as torch.onnx.export writes them, made
-without PyTorch. Usage: python -m bench.graphs NAME FILE [LAYERS], where NAME is
-llama_7b, tiny or one of LLAMA3."""
+without PyTorch. Usage: python -m bench.graphs NAME FILE, where NAME is llama_7b
+or one of LLAMA3."""
 import pathlib
 import sys
 
@@ -229,29 +229,19 @@ def llama_7b(path):
 LLAMA3 = {"llama3_8b": (32, 4096, 14336, 32, 128256, 8),
           "llama3_8b_4": (4, 4096, 14336, 32, 128256, 8),
           "llama3_70b": (80, 8192, 28672, 64, 128256, 8),
-          "llama3_405b": (126, 16384, 53248, 128, 128256, 8)}
+          "llama3_405b": (126, 16384, 53248, 128, 128256, 8),
+          "tiny": (2, 32, 64, 4, 64, 2)}  # for machines without a GPU
 
 
-def llama3(name, path, layers=None):
-    """A model whose weights exist nowhere: `--init normal:0.02` draws them. It
-    has all its layers, or the first ones."""
+def llama3(name, path):
+    """A model whose weights exist nowhere: `--init normal:0.02` draws them."""
     path = pathlib.Path(path)
     w = Writer(path.with_name(path.name + ".data"), absent=True)
-    own, *sizes = LLAMA3[name]
-    Llama(w, int(layers or own), *sizes).write(path)
-
-
-def tiny(path):
-    """The same for machines without a GPU."""
-    path = pathlib.Path(path)
-    w = Writer(path.with_name(path.name + ".data"), absent=True)
-    Llama(w, 2, 32, 64, 4, 64, 2).write(path)
+    Llama(w, *LLAMA3[name]).write(path)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "tiny":
-        tiny(*sys.argv[2:])
-    elif sys.argv[1] in LLAMA3:
+    if sys.argv[1] in LLAMA3:
         llama3(*sys.argv[1:])
     else:
         llama_7b(*sys.argv[2:])

@@ -15,7 +15,7 @@ import tempfile
 from gpu import losses, report, runs
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
-# Recipes and flags, one flag at a time, the most telling runs first.
+# Our runs: a recipe, then one flag at most. The most telling runs come first.
 OURS = (("off",), ("tensorwise",), ("tensorwise", "--tune"),
         ("tensorwise", "--nondeterministic"),
         ("tensorwise", "--loss-chunk", "0"), ("delayed",), ("rowwise",),
@@ -149,26 +149,29 @@ def theirs(task, name, seconds, size=SIZE, model="gpt"):
     return done, {**json.loads(lines[-1]), "gpu_bytes": memory.peak_bytes}
 
 
+def measure(section, rows, name, run):
+    """Adds the row that run() measures, unless an earlier call did."""
+    if name in rows:
+        return
+    done, figures = run()
+    if done.cut:
+        section.cut(name)
+    elif figures is None:
+        section.fail(f"{name}: {done.tail(3)}")
+    else:
+        rows[name] = figures
+
+
 def check(section, binary, provider, quick, predicted):
     with tempfile.TemporaryDirectory() as folder:
         task = Task(pathlib.Path(folder), section, quick)
         rows = dict(section.before.get("rows", {}))
-
-        def note(name, done, figures):
-            if done.cut:
-                section.cut(name)
-            elif figures is None:
-                section.fail(f"{name}: {done.tail(3)}")
-            else:
-                rows[name] = figures
-
         again = FIRST not in rows
         for way in OURS[:2] if quick else OURS:
             name = f"onnx-fp8, {' '.join(way)}"
-            if name not in rows and (
-                    provider == "cuda" or not OF_CUDA & set(way)):
-                note(name, *ours(task, binary, provider, way[0],
-                                 section.left(), *way[1:]))
+            if provider == "cuda" or not OF_CUDA & set(way):
+                measure(section, rows, name, lambda: ours(
+                    task, binary, provider, way[0], section.left(), *way[1:]))
         if again:
             run_again(section, rows.get(FIRST), task, binary, provider)
         if not task.torch:
@@ -179,9 +182,8 @@ def check(section, binary, provider, quick, predicted):
             if not has_torchao:
                 section.add("torchao is left out: python3 can't import it")
             for name in PEERS if has_torchao else PEERS[:1]:
-                if f"PyTorch, {name}" not in rows:
-                    note(f"PyTorch, {name}",
-                         *theirs(task, name, section.left()))
+                measure(section, rows, f"PyTorch, {name}",
+                        lambda: theirs(task, name, section.left()))
         section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
         compare_losses(section, rows)
         section.add(f"Steps of {task.name} with {task.per_step()} tokens, "

@@ -48,26 +48,18 @@ def check(section, binary, provider, quick, predicted):
     with tempfile.TemporaryDirectory() as folder:
         task = Task(pathlib.Path(folder), section, quick)
         rows = dict(section.before.get("rows", {}))
-
-        def note(name, done, figures):
-            if done.cut:
-                section.cut(name)
-            elif figures is None:
-                section.fail(f"{name}: {done.tail(3)}")
-            else:
-                rows[name] = figures
-
         for way in OURS[:2] if quick else OURS:
-            name = f"onnx-fp8, {' '.join(way)}"
-            if name not in rows:
-                note(name, *end_to_end.ours(
+            end_to_end.measure(
+                section, rows, f"onnx-fp8, {' '.join(way)}",
+                lambda: end_to_end.ours(
                     task, binary, provider, way[0], section.left(), *way[1:],
                     "--init", "normal:0.02", "--memory-report"))
         if provider == "cuda" and end_to_end.imports("torch"):
             peers = PEERS if end_to_end.imports("torchao.float8") else PEERS[:1]
             for name in peers:
-                if f"PyTorch, {name}" not in rows:
-                    note(f"PyTorch, {name}", *end_to_end.theirs(
+                end_to_end.measure(
+                    section, rows, f"PyTorch, {name}",
+                    lambda: end_to_end.theirs(
                         task, name, min(section.left(), LIMIT), SIZE, "llama"))
         section.data.update(tokens=task.per_step(), rows=rows)
         section.add(f"Batches of {task.per_step()} tokens, bfloat16 but for "

@@ -187,7 +187,7 @@ def try_case(case, row):
                 row["trained"] = str(trial.check_parameters(session))
                 row["fp8"] = f"{trial.check_fp8():.0e}"
                 trial.check_resume(session, folder + "/checkpoint")
-                # A false alarm: all losses were PyTorch's.
+                # Such a note is a false alarm here: each loss is PyTorch's.
                 alarms = [note for note in row["notes"] if "differs from the module's" in note]
                 if alarms:
                     raise Failed(f"the export says what is not so: {alarms[0]}")
