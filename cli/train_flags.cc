@@ -59,6 +59,11 @@ void TrainFlags::AddTo(Flags& flags, bool omits_model) {
   flags.Switch("--profile-summary", &profile_summary,
                "print where a step's time goes, and how near its nodes come "
                "to what the machine can do");
+  flags.File("--timeline", &timeline,
+             "cuda: write a Chrome trace of what the GPU does in some steps, "
+             "and print its time by role; kernels run as they do without it");
+  flags.Int("--timeline-steps", &timeline_steps, 1,
+            "steps of --timeline, from the third one (default: 3)");
   flags.Example(
       "onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy --epochs "
       "10 --out runs/digits --memory-report --profile-summary");
@@ -80,6 +85,9 @@ void TrainFlags::Check(const Flags& flags) const {
     throw UsageError("--save-best needs --val-data");
   }
   CheckStart();
+  if (flags.Has("--timeline-steps") && timeline.empty()) {
+    throw UsageError("--timeline-steps needs --timeline");
+  }
   if (grad_accum > 65536) {
     throw UsageError(
         Concat("--grad-accum: expected at most 65536, got ", grad_accum));
@@ -103,6 +111,9 @@ SessionOptions TrainFlags::MakeSession(const Flags& flags) const {
   options.init = init;
   options.grad_accum = grad_accum;
   options.profile_steps = profile_summary;
+  options.timeline = timeline;
+  options.timeline_steps = timeline_steps;
+  options.provider_options.timeline = !timeline.empty();
   options.seed = static_cast<uint64_t>(seed);
   options.shard = shard.Make();
   options.bucket_bytes = shard.bucket_bytes;

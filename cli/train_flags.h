@@ -33,6 +33,8 @@ struct TrainFlags {
   bool json = false;
   bool memory_report = false;
   bool profile_summary = false;
+  std::string timeline;
+  int64_t timeline_steps = 3;
   ShardFlags shard;
   SecretFlags job_secret;
   bool no_overlap = false;

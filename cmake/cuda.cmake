@@ -132,13 +132,13 @@ file(GLOB_RECURSE cuda_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 file(GLOB_RECURSE cuda_test_kernels CONFIGURE_DEPENDS tests/cuda/*.cu)
 file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
 list(FILTER cuda_helpers EXCLUDE REGEX
-  "_test\\.cc$|/tests/cuda/(cudnn|emulation)/|/device_main\\.cc$")
+  "_test\\.cc$|/tests/cuda/(cudnn|emulation|nvtx)/|/device_main\\.cc$")
 list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
 if(NOT ONNX_FP8_ORT_INCLUDE)
   list(FILTER cuda_tests EXCLUDE REGEX "/ort_runner_test\\.cc$")
 endif()
 list(FILTER cuda_host_sources EXCLUDE REGEX
-  "/(cublaslt|nccl)_library\\.cc$")
+  "/(cublaslt|cupti|nccl)_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 
 # Without the target cuda (a sanitized build), the library training does not
@@ -161,6 +161,14 @@ add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_tests}
   ${cuda_helpers} ${emulated_providers})
 combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
 target_compile_options(cuda_emulated PRIVATE -Og)
+# A tool that listens to NVTX.
+if(EXISTS "${ONNX_FP8_CUDA_HOME}/include/nvtx3/nvToolsExt.h")
+  add_library(nvtx_tool SHARED tests/cuda/nvtx/tool.cc)
+  target_link_libraries(nvtx_tool PRIVATE cuda_headers)
+  set_target_properties(nvtx_tool PROPERTIES CXX_VISIBILITY_PRESET default)
+  target_compile_definitions(cuda_emulated PRIVATE
+    ONNX_FP8_NVTX_TOOL="$<TARGET_FILE:nvtx_tool>")
+endif()
 foreach(name IN ITEMS cuda_emulation cuda_emulated)
   target_link_libraries(${name} PRIVATE emulated_flags test_support)
 endforeach()
@@ -179,6 +187,9 @@ function(emulated_program name)
   set_target_properties(${name} PROPERTIES EMULATES_CUDA ON)
   target_link_libraries(${name} PRIVATE emulated_flags test_support
     $<TARGET_NAME_IF_EXISTS:ort> training)
+  if(TARGET nvtx_tool)
+    add_dependencies(${name} nvtx_tool)
+  endif()
 endfunction()
 
 # Every access of a kernel is checked by the emulation's own functions, which
@@ -193,7 +204,7 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
   convolution_library launches many mx_product nccl ort_runner padded_product
-  provider random_graphs step_memory traffic tune)
+  device_timeline provider random_graphs step_memory traffic tune)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/convolution_case.cc

@@ -34,6 +34,7 @@
 #include "onnx_fp8/recipe_text.h"
 #include "onnx_fp8/sharding.h"
 #include "onnx_fp8/tensor.h"
+#include "onnx_fp8/timeline_report.h"
 
 namespace onnx_fp8 {
 
@@ -112,6 +113,12 @@ struct SessionOptions {
   // Chrome trace written when the session ends; "": none.
   std::string profile;
   bool profile_steps = false;  // for ReportProfile
+  // Chrome trace of what a GPU does in so many steps, from the third one of the
+  // session; "": none. The steps run as they do without it. A
+  // provider of the caller's needs provider_options.timeline; there is no
+  // profile beside it.
+  std::string timeline;
+  int64_t timeline_steps = 3;
   // Ops that run by their bodies although they have a kernel.
   std::vector<std::string> expand;
   // true: an op without a kernel is an error, and one message lists all such
@@ -265,6 +272,9 @@ class TrainingSession {
   virtual std::vector<ScaleInfo> Scales() const = 0;
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
+  // Of options.timeline, which ends with this call. Errors: those of started
+  // steps; the file can't be written.
+  virtual TimelineReport ReportTimeline() = 0;
   // Seconds since the session began, on several ranks.
   virtual TransferTimes Transfers() const = 0;
   // Of the plan with the largest arena. Errors: no plan is made yet.

@@ -75,6 +75,21 @@ std::string WithoutOperands(const Node& collective) {
   return text.substr(0, text.rfind(">(") + 1);
 }
 
+// Around the kernels of some steps, by their role and node.
+class HostRange {
+ public:
+  HostRange(HostRanges* ranges, std::span<const Step> steps) : ranges_(ranges) {
+    if (!ranges_) return;
+    ranges_->Push(Concat(RoleOf(*steps[0].node), ": ", WhereOf(steps)));
+  }
+  ~HostRange() {
+    if (ranges_) ranges_->Pop();
+  }
+
+ private:
+  HostRanges* ranges_;
+};
+
 // Steps that ran together share their time as they share their bytes.
 void AddTimes(std::span<const Step> steps, Clock::time_point begin,
               Clock::time_point end, Lane lane, Profiler& profiler) {
@@ -250,6 +265,7 @@ void Executor::CompareCollectives() {
 void Executor::RunSteps(TensorMap& state) {
   if (amaxes_.defined()) provider_.Clear(amaxes_);
   RunCopies(plan_.before);
+  NoteWork({}, Lane::kHost);
   size_t begun = 0;  // steps
   try {
     while (begun < plan_.steps.size()) {
@@ -272,6 +288,7 @@ void Executor::RunSteps(TensorMap& state) {
     Fail(error.what(), "; state is half updated by now and must be restored");
   }
   RunCopies(plan_.after);
+  NoteWork({}, Lane::kHost);
 }
 
 // ---- recording
@@ -298,9 +315,27 @@ void Executor::RunOrReplay(TensorMap& state) {
     return;
   }
   if (!recording_) {
+    if (timeline_) works_.emplace();
+    noted_ = {};
     recording_ = provider_.Record([&] { RunSteps(state); });
+    if (timeline_) in_timeline_ = timeline_->AddRecording(*std::move(works_));
+    works_.reset();
   }
+  if (timeline_) timeline_->AddReplay(in_timeline_);
   recording_->Replay();
+}
+
+void Executor::NoteWork(std::span<const Step> steps, Lane lane) {
+  if (!works_) return;
+  const WorkCounts now = provider_.Recorded();
+  RecordedWork work{.nodes = {}, .lane = lane, .counts = {}};
+  for (size_t i = 0; i < now.of.size(); ++i) {
+    work.counts.of[i] = now.of[i] - noted_.of[i];
+  }
+  noted_ = now;
+  if (work.counts == WorkCounts{}) return;
+  for (const Step& step : steps) work.nodes.push_back(step.node);
+  works_->push_back(std::move(work));
 }
 
 // A provider that records finds feeds and results in the same memory each time.
@@ -513,6 +548,7 @@ void Executor::Bind(Call& call, void* queue) {
 void Executor::RunKernels(Call& call) const {
   const bool timed = profiler_ || times_;
   if (timed) call.begin = Clock::now();
+  HostRange range(provider_.host_ranges(), call.steps);
   try {
     if (call.steps.size() > 1) {
       call.steps[0].many(call.contexts);
@@ -550,6 +586,7 @@ void Executor::RunStep(std::span<const Step> steps) {
   call_.steps = steps;
   Bind(call_, provider_.queue());
   RunKernels(call_);
+  NoteWork(steps, Lane::kHost);
   if (IsCollective(steps[0])) AddTransfer(call_, call_.end - call_.begin);
   Conclude(call_);
 }
@@ -570,7 +607,10 @@ void Executor::StartBeside(std::span<const Step> steps) {
   call.steps = steps;
   call.lane = Lane::kBeside;
   Bind(call, side.queue());
-  side.Start([this, &call] { RunKernels(call); });
+  side.Start([this, &call] {
+    RunKernels(call);
+    NoteWork(call.steps, Lane::kBeside);
+  });
   if (steps[0].beside) return;
   Await(awaited_ + 1);
   --awaited_;  // the plan counts only those beside other steps

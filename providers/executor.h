@@ -11,6 +11,7 @@
 
 #include "graph/graph.h"
 #include "onnx_fp8/profile_report.h"
+#include "providers/device_timeline.h"
 #include "providers/plan.h"
 #include "providers/profile.h"
 #include "providers/provider.h"
@@ -81,6 +82,9 @@ class Executor {
   void CompareCollectives();
   // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+  // Null: nobody wants to know whose work a Recording holds. It must outlive
+  // the Runs, and the graph must outlive it.
+  void set_timeline(DeviceTimeline* timeline) { timeline_ = timeline; }
   // Whether collectives run beside other steps, if the provider can do so.
   void set_overlap(bool overlap) { overlap_ = overlap; }
   // In seconds, added up; null: they are not measured. It must outlive the
@@ -112,6 +116,8 @@ class Executor {
   void AddTransfer(const Call& call, Profiler::Clock::duration waited);
   void RunSteps(TensorMap& state);
   bool Records() const;
+  // The work that was added since the last call belongs to these steps.
+  void NoteWork(std::span<const Step> steps, Lane lane);
   void RunOrReplay(TensorMap& state);
   std::vector<const void*> Addresses() const;
   void BindFetched();
@@ -133,6 +139,10 @@ class Executor {
   // and arena that they use. Feeds and results then have memory of their own.
   std::unique_ptr<Recording> recording_;
   std::vector<const void*> recorded_;  // or of the last Run
+  DeviceTimeline* timeline_ = nullptr;
+  size_t in_timeline_ = 0;                          // the recording's number
+  std::optional<std::vector<RecordedWork>> works_;  // while it is recorded
+  WorkCounts noted_;                                // sums of works_
   std::vector<Tensor> own_feeds_, own_fetched_;
   std::vector<size_t> feed_inputs_;  // by feed of the plan: which graph input
   std::optional<std::map<std::string, WireBytes>> wire_bytes_;  // of a Run

@@ -5,18 +5,19 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "base/printable.h"
 #include "graph/node_cost.h"
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
+#include "providers/chrome_trace.h"
 
 namespace onnx_fp8 {
 namespace {
 
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// Of the first result, or of a larger one.
+}  // namespace
+
 std::string ShapeOf(const Node& node) {
   const Value* largest = nullptr;
   for (const Value* value : node.outputs()) {
@@ -50,8 +51,6 @@ std::string RoleOf(const Node& node) {
       return node.part == Part::kOptimizer ? "optimizer" : "other";
   }
 }
-
-}  // namespace
 
 NodeProfile DescribeNode(const Node& node) {
   NodeCost cost = CostOf(node);
@@ -111,35 +110,10 @@ std::string Profiler::ChromeTrace() const {
   double first = 0;
   for (const Event& event : events_) first = std::min(first, event.begin);
   for (const Event& event : events_) {
-    const Node& node = *event.node;
-    nlohmann::json args = {{"op", OpName(node)}};
-    if (std::string shape = ShapeOf(node); !shape.empty()) {
-      args["shape"] = shape;
-    }
-    if (std::string path = NodePath(node); !path.empty()) args["path"] = path;
-    for (const char* key : {"role", "fqn"}) {
-      if (std::string note = NodeNote(node, key); !note.empty()) {
-        args[key] = note;
-      }
-    }
-    NodeCost cost = CostOf(node);
-    double nanoseconds = std::max(1e3 * event.duration, 1.0);
-    args["gflops"] = cost.flops / nanoseconds;
-    args["gbytes"] = cost.bytes / nanoseconds;
-    trace.push_back({{"name", node.Where()},
-                     {"cat", OpName(node)},
-                     {"ph", "X"},
-                     {"pid", 1},
-                     {"tid", static_cast<int>(event.lane)},
-                     {"ts", event.begin - first},
-                     {"dur", event.duration},
-                     {"args", std::move(args)}});
+    trace.push_back(NodeEvent(*event.node, static_cast<int>(event.lane),
+                              event.begin - first, event.duration));
   }
-  // Names come from files and need not be UTF-8.
-  const std::string text =
-      trace.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
-  std::string_view rest;
-  return PrintableLines(text, &rest);
+  return ChromeText(trace);
 }
 
 void Profiler::WriteChromeTrace(const std::string& path) const {

@@ -11,6 +11,12 @@
 
 namespace onnx_fp8 {
 
+// The type of the node's first result, or of a larger one; "": it has none.
+std::string ShapeOf(const Node& node);
+
+// NodeProfile::role.
+std::string RoleOf(const Node& node);
+
 // The node with its cost, run once; no time.
 NodeProfile DescribeNode(const Node& node);
 
@@ -40,11 +46,8 @@ class Profiler {
 
   size_t size() const { return events_.size(); }
 
-  // Chrome's trace format (chrome://tracing, ui.perfetto.dev): an array of
-  // complete events, times in microseconds since the first one; tid is the
-  // Lane. args: op, shape of the first output, module path (NodePath), role and
-  // fqn if the node has them, and the node's operations and bytes per second
-  // (node_cost.h), in thousand millions.
+  // An event for each node (chrome_trace.h); times are those since the first
+  // one, tid is the Lane.
   std::string ChromeTrace() const;
 
   // Errors: the file can't be written.

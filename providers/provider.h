@@ -9,6 +9,7 @@
 
 #include "onnx_fp8/profile_report.h"
 #include "onnx_fp8/tensor.h"
+#include "providers/activity.h"
 #include "providers/kernel.h"
 #include "providers/side_queue.h"
 
@@ -79,6 +80,12 @@ class ExecutionProvider {
     return nullptr;
   }
   virtual bool CanRecord() const { return false; }
+  // While Record calls `run`: all that `run` has added so far.
+  virtual WorkCounts Recorded() { return {}; }
+  // null: nobody asked for it when the provider was made.
+  virtual ActivityTrace* activities() { return nullptr; }
+  // null: no tool listens.
+  virtual HostRanges* host_ranges() { return nullptr; }
   // Waits until all started work is done. Errors: those of that work.
   virtual void Synchronize() = 0;
 

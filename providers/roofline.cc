@@ -71,14 +71,18 @@ double SecondsOf(const Node& node, const GpuPeaks& gpu,
                   cost.bytes / (efficiency.memory * gpu.bytes));
 }
 
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu) {
+  const NodeCost cost = CostOf(node);
+  return 1e3 * std::max(cost.flops / PeakOf(node, gpu), cost.bytes / gpu.bytes);
+}
+
 ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
                        const GpuPeaks& gpu) {
   ProfileReport report;
   for (const Node& node : graph.nodes()) {
     if (IsView(node, kernels)) continue;
     NodeProfile row = DescribeNode(node);
-    row.milliseconds =
-        1e3 * std::max(row.flops / PeakOf(node, gpu), row.bytes / gpu.bytes);
+    row.milliseconds = LeastMilliseconds(node, gpu);
     report.milliseconds += row.milliseconds;
     report.nodes.push_back(row);
   }

@@ -48,9 +48,12 @@ struct Efficiency {
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
                  const Efficiency& efficiency);
 
+// The longer time of the node's operations at their peak and of its bytes
+// (node_cost.h) at the memory's.
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu);
+
 // The least time of one run of the graph on a GPU, as a profile of no steps: a
-// node takes the longer time of its operations at their peak and its bytes
-// (node_cost.h) at the memory's. Nodes run one after the other, and nothing
+// node takes its LeastMilliseconds. Nodes run one after the other, and nothing
 // stays in a cache from one to the next. Views take no time. Copies that a
 // kernel makes for itself are not counted. REQUIRES: the graph is one that
 // these kernels can run (FitToKernels).

@@ -17,6 +17,11 @@ std::unique_ptr<ExecutionProvider> MakeCpu(const ProviderOptions& options) {
   if (const char* choice = FirstChoice(options)) {
     throw OptionError(Concat(choice, ": expected the provider cuda, got cpu"));
   }
+  if (options.timeline) {
+    throw OptionError(
+        "`timeline`: expected the provider cuda, got cpu, which does one node "
+        "after the other: `profile` writes when each node ran");
+  }
   return MakeCpuProvider();
 }
 

@@ -80,6 +80,11 @@ class Session : public TrainingSession {
     }
     for (const auto& [name, count] : model_.batches) state_.Set(name, count);
     source_.sharded = sharded_.parameters();
+    if (!options.timeline.empty()) {
+      CheckTimeline(options, *provider_);
+      timeline_ = std::make_unique<DeviceTimeline>(*provider_, options.timeline,
+                                                   options.timeline_steps);
+    }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
     profiler_ = std::make_unique<Profiler>(trace);
@@ -112,6 +117,7 @@ class Session : public TrainingSession {
     CheckRate(lr);
     if (step_done_) UseKeptScales();
     if (profiler_) profiler_->BeginStep();
+    if (timeline_) timeline_->BeginStep();
     StartedStep started{step_ + 1, "", {}};
     if (options_.grad_accum == 1) {
       PlannedStep& planned = Plan(StepKind::kTrain, micro_batches[0], false);
@@ -124,6 +130,7 @@ class Session : public TrainingSession {
     started.remark = std::exchange(remark_, "");
     started_.Add(std::move(started));
     if (profiler_) profiler_->EndStep();
+    if (timeline_) timeline_->EndStep();
   }
 
   StepResult Finish() override {
@@ -187,6 +194,12 @@ class Session : public TrainingSession {
 
   ProfileReport ReportProfile() const override {
     return profiler_ ? profiler_->Report() : ProfileReport{};
+  }
+
+  TimelineReport ReportTimeline() override {
+    if (!timeline_) return {};
+    timeline_->Finish();
+    return timeline_->Report();
   }
 
   TransferTimes Transfers() const override { return transfers_; }
@@ -433,7 +446,8 @@ class Session : public TrainingSession {
     if (ranks_) executor->set_groups(&ranks_->groups());
     executor->set_overlap(options_.overlap);
     executor->set_transfer_times(&transfers_);
-    if (profiler_) profiled_.push_back(std::move(graph));
+    executor->set_timeline(timeline_.get());
+    if (profiler_ || timeline_) profiled_.push_back(std::move(graph));
     return executor;
   }
 
@@ -575,8 +589,10 @@ class Session : public TrainingSession {
   // Of a device, before this session took any.
   std::optional<DeviceMemory> memory_;
   bool said_memory_ = false;
-  // The profiler names nodes of graphs whose plans may no longer exist.
+  // The profiler and the timeline name nodes of graphs whose plans may no
+  // longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
+  std::unique_ptr<DeviceTimeline> timeline_;
 };
 
 }  // namespace
@@ -589,8 +605,9 @@ std::unique_ptr<TrainingSession> MakeSession(
 
 std::unique_ptr<TrainingSession> TrainingSession::Create(
     const SessionOptions& options) {
-  return MakeSession(options,
-                     MakeProvider(options.provider, options.provider_options));
+  ProviderOptions of_provider = options.provider_options;
+  of_provider.timeline |= !options.timeline.empty();
+  return MakeSession(options, MakeProvider(options.provider, of_provider));
 }
 
 }  // namespace onnx_fp8

@@ -21,6 +21,20 @@ void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
       ranks->mesh().tp));
 }
 
+void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider) {
+  if (!options.profile.empty() || options.profile_steps) {
+    throw OptionError(
+        "`timeline`: expected no profile beside it, which waits for each "
+        "kernel");
+  }
+  if (options.timeline_steps < 1) {
+    throw OptionError(Concat("`timeline_steps`: expected at least 1, got ",
+                             options.timeline_steps));
+  }
+  Check(provider.activities() != nullptr,
+        "expected a provider that was made with provider_options.timeline");
+}
+
 void CheckPatterns(const StepSource& source) {
   if (source.step) return;  // settings of its file
   std::set<std::string> trained;

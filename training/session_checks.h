@@ -6,6 +6,7 @@
 #include "collectives/mesh.h"
 #include "onnx_fp8/provider_options.h"
 #include "onnx_fp8/session.h"
+#include "providers/provider.h"
 #include "training/step_graph.h"
 
 namespace onnx_fp8 {
@@ -14,6 +15,9 @@ namespace onnx_fp8 {
 // bit on all of them, or their copies of the state drift apart. Errors:
 // OptionError. `ranks` may be null.
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks);
+
+// Errors: OptionError; the provider records no activities.
+void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 
 // Compares patterns of names with the model's names before its first step.
 // Errors: a parameter group that matches no trained parameter; a pattern of

@@ -19,6 +19,7 @@
 #include "cli/report/memory_text.h"
 #include "cli/report/profile_text.h"
 #include "cli/report/text.h"
+#include "cli/report/timeline_text.h"
 #include "cli/report/training_log.h"
 #include "cli/run_session.h"
 #include "cli/train_flags.h"
@@ -147,8 +148,8 @@ class TrainCommand {
   // Bytes that this rank has received from others in a step, by kind of call,
   // and the time that this took.
   void AddReceived(int64_t steps, Json* json) const;
-  // The reports of --memory-report and --profile-summary: into `json`, or as
-  // text.
+  // The reports of --memory-report, --profile-summary and --timeline: into
+  // `json`, or as text.
   void Report(Json* json) const;
   std::string ResumeCommand() const {
     return ShellLine(
@@ -291,6 +292,8 @@ void TrainCommand::CreateSession() {
   provider_ = options.provider;
   if (!IsFirst()) {
     options.profile.clear();
+    options.timeline.clear();
+    options.provider_options.timeline = false;
     options.dump_passes.clear();
   }
   session_ = MakeSession(
@@ -385,8 +388,9 @@ void TrainCommand::CompareRanks() {
   std::vector<Fact> facts = {{"program", "onnx-fp8 " ONNX_FP8_VERSION}};
   for (const auto& [flag, words] : flags_.Saved()) {
     // Each rank may have its own of these.
-    if (flag == "--profile" || flag == "--dump-passes" ||
-        flag == "--job-secret" || flag == "--insecure") {
+    if (flag == "--profile" || flag == "--timeline" ||
+        flag == "--dump-passes" || flag == "--job-secret" ||
+        flag == "--insecure") {
       continue;
     }
     if (flag == "MODEL" && start_) continue;  // each rank made its own
@@ -487,6 +491,14 @@ void TrainCommand::Report(Json* json) const {
       (*json)["profile"] = ProfileJson(report, peaks);
     } else {
       PrintProfile(report, peaks, Out());
+    }
+  }
+  if (!values_.timeline.empty()) {
+    TimelineReport report = session_->ReportTimeline();
+    if (json) {
+      (*json)["timeline"] = TimelineJson(report);
+    } else {
+      PrintTimeline(report, Out());
     }
   }
 }

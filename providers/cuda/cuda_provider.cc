@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "base/check.h"
 #include "providers/cuda/collectives/collectives.h"
@@ -16,6 +17,8 @@
 #include "providers/cuda/core/registrations.h"
 #include "providers/cuda/gemm/cublaslt.h"
 #include "providers/cuda/library/library_name.h"
+#include "providers/cuda/profiling/cupti_trace.h"
+#include "providers/cuda/profiling/nvtx_ranges.h"
 #include "providers/cuda/register.h"
 
 namespace onnx_fp8 {
@@ -69,6 +72,32 @@ std::string LibraryText() {
   return library.empty() ? "our own kernels" : library;
 }
 
+// The nodes of the graph that the stream captures. REQUIRES: it captures.
+WorkCounts CapturedWork(cudaStream_t stream) {
+  cudaStreamCaptureStatus status;
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  ONNX_FP8_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph,
+                                         nullptr, nullptr, nullptr));
+#else
+  ONNX_FP8_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph,
+                                         nullptr, nullptr));
+#endif
+  size_t count = 0;
+  ONNX_FP8_CUDA(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  ONNX_FP8_CUDA(cudaGraphGetNodes(graph, nodes.data(), &count));
+  WorkCounts counts;
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type;
+    ONNX_FP8_CUDA(cudaGraphNodeGetType(node, &type));
+    if (type == cudaGraphNodeTypeKernel) ++counts[WorkKind::kKernel];
+    if (type == cudaGraphNodeTypeMemcpy) ++counts[WorkKind::kCopy];
+    if (type == cudaGraphNodeTypeMemset) ++counts[WorkKind::kClear];
+  }
+  return counts;
+}
+
 // A CUDA graph: the host starts a whole step by one call.
 class CudaGraph : public Recording {
  public:
@@ -101,8 +130,9 @@ class CudaGraph : public Recording {
 
 class CudaProvider : public ExecutionProvider {
  public:
-  explicit CudaProvider(const ProviderOptions& options)
-      : queue_(std::make_shared<cuda::Queue>(options)) {}
+  CudaProvider(const ProviderOptions& options, ActivityTrace* activities)
+      : activities_(activities),
+        queue_(std::make_shared<cuda::Queue>(options)) {}
 
   std::string Name() const override { return "cuda"; }
 
@@ -168,6 +198,9 @@ class CudaProvider : public ExecutionProvider {
   std::unique_ptr<Recording> Record(const std::function<void()>& run) override {
     return std::make_unique<CudaGraph>(queue_->stream(), run);
   }
+  WorkCounts Recorded() override { return CapturedWork(queue_->stream()); }
+  ActivityTrace* activities() override { return activities_; }
+  HostRanges* host_ranges() override { return host_ranges_; }
   void Synchronize() override {
     if (side_) side_->Synchronize();
     queue_->Synchronize();
@@ -185,6 +218,8 @@ class CudaProvider : public ExecutionProvider {
          memory.free, " free of ", memory.total);
   }
 
+  ActivityTrace* activities_;  // null: nobody asked
+  HostRanges* host_ranges_ = cuda::NvtxRanges();
   // Memory that outlives the provider still needs the stream.
   std::shared_ptr<cuda::Queue> queue_;
   std::unique_ptr<cuda::SideStream> side_;  // made when it is asked for
@@ -233,9 +268,16 @@ KernelRegistry AllKernels() {
 
 std::unique_ptr<ExecutionProvider> MakeCudaProvider(
     const ProviderOptions& options) {
+  ActivityTrace* activities = nullptr;
+  try {
+    if (options.timeline) activities = &cuda::CuptiTrace();
+  } catch (const Error&) {
+    ChooseDevice();  // a machine without a GPU has no CUPTI either
+    throw;
+  }
   ChooseDevice();
   cuda::RegisterWithRuntime();
-  return std::make_unique<CudaProvider>(options);
+  return std::make_unique<CudaProvider>(options, activities);
 }
 
 const KernelRegistry& CudaKernels() {

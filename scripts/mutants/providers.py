@@ -18,6 +18,7 @@ ORIENTATIONS = providers("JoinOrientations.*")
 LOSSES = providers("JoinLossGradient.*")
 CHECK_PRODUCTS = providers("CheckProducts.*")
 PRODUCT_COPIES = providers("ProductCopies.*")
+TIMELINE = providers("DeviceTimelineTest.*")
 ROOFLINE = providers("Roofline.*")
 MX_SCALES = providers("MxScales.*")
 
@@ -236,7 +237,7 @@ MUTANTS = (
       "if (IsView(node, kernels)) continue;",
       "if (IsView(node, kernels) && false) continue;", ROOFLINE),
     M("roofline: operations take no time", "providers/roofline.cc",
-      "std::max(row.flops / PeakOf(node, gpu),", "std::max(0.0,", ROOFLINE),
+      "std::max(cost.flops / PeakOf(node, gpu),", "std::max(0.0,", ROOFLINE),
     M("roofline: a GB200 is a B200", "providers/roofline.cc",
       "(at == 0 ||", "(true ||", ROOFLINE),
     M("roofline: 16 bits are as slow as floats", "providers/roofline.cc",
@@ -379,6 +380,24 @@ MUTANTS = (
       "++begun_ == 2", "++begun_ == 3", providers("Profile*")),
     M("profile: evaluations count", "providers/profile.cc",
       "  in_step_ = false;\n", "", providers("Profile*")),
+    M("device timeline: records stay in the order of their arrival",
+      "providers/device_timeline.cc",
+      "std::ranges::stable_sort(activities, {}, &Activity::begin);", "",
+      TIMELINE),
+    M("device timeline: missing records are guessed",
+      "providers/device_timeline.cc",
+      "if (found.size() != owners.size()) {",
+      "if (found.size() > owners.size()) {", TIMELINE),
+    M("device timeline: all streams are one", "providers/device_timeline.cc",
+      "side_streams.insert(owned.activity.stream);", "", TIMELINE),
+    M("device timeline: a node waits for the host",
+      "providers/device_timeline.cc",
+      "activity.recorded && activity.launch == launch;",
+      "activity.recorded;", TIMELINE),
+    M("device timeline: the first steps count", "providers/device_timeline.cc",
+      "if (++begun_ > kStepsBefore) {", "if (++begun_ > 1) {", TIMELINE),
+    M("executor: a range of the host stays open", "providers/executor.cc",
+      "if (ranges_) ranges_->Pop();", "", providers("HostRanges.*")),
     M("arguments: a choice counts from the end", "providers/arguments.cc",
       "static_cast<size_t>(found - names.begin());",
       "static_cast<size_t>(names.end() - found - 1);", providers("Pad.*:Resize.*")),

@@ -18,6 +18,7 @@ FUSED = cuda("*FusedQuantize*")
 MANY = cuda("*CudaManyTest*")
 WORKSPACES = cuda("Workspaces.*")
 TUNING = cuda("Tuning.*")
+TIMELINE = cuda("*CudaTimeline*")
 PRODUCT = "providers/cuda/gemm/product.cc"
 TUNE = "providers/cuda/gemm/tune.cc"
 RANKS = cuda("CudaRanks.*:*CudaCollectives*")
@@ -358,4 +359,12 @@ MUTANTS = (
       "providers/cuda/ops/reduce.cu",
       "return {b.largest, b.sum + a.Relative(b)};",
       "return {b.largest, b.sum + a.sum};", OPS),
+    M("cuda timeline: clears are kernels", "providers/cuda/cuda_provider.cc",
+      "++counts[WorkKind::kClear];", "++counts[WorkKind::kKernel];", TIMELINE),
+    M("cuda timeline: lost records are not counted",
+      "providers/cuda/profiling/cupti_trace.cc",
+      "lost_ += static_cast<int64_t>(dropped);", "", TIMELINE),
+    M("cuda timeline: work of another node", "providers/executor.cc",
+      "  RunKernels(call_);\n  NoteWork(steps, Lane::kHost);\n",
+      "  NoteWork(steps, Lane::kHost);\n  RunKernels(call_);\n", TIMELINE),
 )

@@ -379,6 +379,16 @@ def test_profile_summary(tmp_path):
         assert words in text, words
 
 
+def test_a_timeline_is_of_a_gpu(tmp_path):
+    data = write_random(tmp_path / "d.npz", 16)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--steps", 2, "--out", tmp_path / "run"]
+    done = run(*flags, "--timeline", tmp_path / "t.json", code=1)
+    assert "--timeline: expected the provider cuda, got cpu" in done.stderr and "--profile writes" in done.stderr
+    done = run(*flags, "--timeline-steps", 2, code=2)
+    assert "--timeline-steps needs --timeline" in done.stderr
+    assert not (tmp_path / "run").exists() and not (tmp_path / "t.json").exists()
+
+
 def test_a_resumed_run_reports_only_if_asked(tmp_path):
     data = write_random(tmp_path / "d.npz", 16)
     flags = [MLP, "--data", data, *CE, "--batch-size", 8, "--out", tmp_path / "run"]

@@ -117,10 +117,14 @@ cudaError_t EndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 void LaunchGraph(CUgraphExec_st& graph, cudaStream_t stream) {
   std::vector<OpRef> before = Before(stream), ops;
   before.push_back(graph.last);  // a graph does not run beside itself
+  const uint32_t launch = NextLaunch();
   for (const CUgraphNode_st& node : graph.nodes) {
     std::vector<OpRef> after;
     for (size_t i : node.after) after.push_back(ops[i]);
-    ops.push_back(AddOp(node.work, after.empty() ? before : after));
+    Work work = node.work;
+    work.launch = launch;
+    work.recorded = true;
+    ops.push_back(AddOp(std::move(work), after.empty() ? before : after));
   }
   ops.insert(ops.end(), before.begin(), before.end());
   stream->tail = graph.last = AddOp({.what = "a graph"}, ops);

@@ -53,6 +53,9 @@ struct ProductAlgorithm {
 void SetProductAlgorithms(const std::vector<ProductAlgorithm>& algorithms);
 const std::vector<ProductAlgorithm>& ProductAlgorithms();
 
+// CUPTI loses every n-th record of the device's work and counts it; 0: none.
+void LoseRecords(size_t every);
+
 // ---- what tests ask ---------------------------------------------------------
 
 // Mistakes so far. Each is also a line on stderr.

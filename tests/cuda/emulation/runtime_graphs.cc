@@ -50,6 +50,7 @@ cudaError_t End(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
   cudaStream_t stream = StreamOf(handle);
   if (!stream || !stream->capture) return cudaErrorIllegalState;
+  Alive<CUgraph_st>().erase(stream->capture->graph.get());
   cudaError_t error = EndCapture(stream, graph);
   if (*graph) Alive<CUgraph_st>().insert(*graph);
   return error;
@@ -100,6 +101,30 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle,
     cudaStream_t stream = StreamOf(handle);
     if (!stream) return cudaErrorInvalidResourceHandle;
     *status = StatusOf(*stream);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
+                                     cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t* graph,
+                                     const cudaGraphNode_t** dependencies,
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData** edges,
+#endif
+                                     size_t* count) {
+  return Api(__func__, [&] {
+    bool others = id || dependencies || count;
+#if CUDART_VERSION >= 13000
+    others |= edges != nullptr;
+#endif
+    cudaStream_t stream = StreamOf(handle);
+    if (!stream || others) return cudaErrorInvalidValue;
+    *status = StatusOf(*stream);
+    if (graph) {
+      *graph = stream->capture ? stream->capture->graph.get() : nullptr;
+      if (*graph) Alive<CUgraph_st>().insert(*graph);
+    }
     return cudaSuccess;
   });
 }

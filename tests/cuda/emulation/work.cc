@@ -8,6 +8,7 @@
 
 #include "tests/cuda/emulation/api.h"
 #include "tests/cuda/emulation/captures.h"
+#include "tests/cuda/emulation/cupti_api.h"
 #include "tests/cuda/emulation/faults.h"
 #include "tests/cuda/emulation/memory.h"
 #include "tests/cuda/emulation/settings.h"
@@ -21,7 +22,8 @@ struct Queue {
   std::vector<OpRef> runnable;
   std::map<uint64_t, OpRef> pending;
   uint64_t next_id = 0, time = 0;
-  size_t needed = 0;  // pending ops that somebody waits for
+  uint32_t launches = 0, named = 0;  // calls that start work; streams
+  size_t needed = 0;                 // pending ops that somebody waits for
 };
 
 Queue& TheQueue() {
@@ -57,7 +59,18 @@ void Finish(Op& op) {
   queue.pending.erase(op.id);
 }
 
+// Work of the device takes 10 microseconds, and begins one after the work that
+// it waits for.
+void SetTimes(Op& op) {
+  for (const OpRef& other : op.after) op.begin = std::max(op.begin, other->end);
+  op.end = op.begin;
+  if (op.work.type == cudaGraphNodeTypeEmpty) return;
+  op.begin += 1000;
+  op.end = op.begin + 10000 * static_cast<int64_t>(op.work.time);
+}
+
 void Execute(OpRef op) {
+  SetTimes(*op);
   try {
     if (op->work.run) {
       op->work.run();
@@ -66,6 +79,7 @@ void Execute(OpRef op) {
   } catch (const Faulted&) {
   }
   if (StickyError() != cudaSuccess) return DropAll();
+  NoteActivity(*op);
   Finish(*op);
 }
 
@@ -114,6 +128,7 @@ cudaStream_t LegacyStream() { return &TheQueue().legacy; }
 
 cudaStream_t NewStream(bool blocking, int priority) {
   auto stream = new CUstream_st{.blocking = blocking, .priority = priority};
+  stream->number = ++TheQueue().named;
   TheQueue().streams.insert(stream);
   return stream;
 }
@@ -145,7 +160,9 @@ cudaError_t Enqueue(cudaStream_t handle, Work work) {
   if (StickyError() != cudaSuccess) return StickyError();
   cudaStream_t stream = StreamOf(handle);
   if (!stream) return cudaErrorInvalidResourceHandle;
+  work.stream = stream->number;
   if (stream->capture) return AddToCapture(stream, std::move(work));
+  work.launch = NextLaunch();
   if (stream == LegacyStream()) {
     cudaError_t error = ForbidInCapture("work on the default stream",
                                         cudaErrorStreamCaptureImplicit);
@@ -161,6 +178,7 @@ OpRef AddOp(Work work, const std::vector<OpRef>& after) {
   op->id = queue.next_id++;
   op->work = std::move(work);
   for (const OpRef& other : after) {
+    if (other) op->begin = std::max(op->begin, other->end);
     if (!other || other->done) continue;
     ++op->waits;
     op->after.push_back(other);
@@ -171,6 +189,8 @@ OpRef AddOp(Work work, const std::vector<OpRef>& after) {
   if (op->waits == 0) queue.runnable.push_back(op);
   return op;
 }
+
+uint32_t NextLaunch() { return ++TheQueue().launches; }
 
 cudaError_t Drain(const std::vector<OpRef>& last) {
   MarkNeeded(last);

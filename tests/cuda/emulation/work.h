@@ -23,6 +23,9 @@ struct Work {
   std::function<void()> run = nullptr;  // more than once in a graph
   std::vector<PinnedRange> pinned = {};
   uint64_t time = 1;  // that it takes, in pieces of work
+  // What CUPTI would record of it.
+  uint32_t stream = 0, launch = 0;
+  bool recorded = false;  // in a graph
 };
 
 // Work in a stream.
@@ -32,6 +35,8 @@ struct Op {
   int waits = 0;  // for so many others
   bool done = false, needed = false;
   uint64_t time = 0;  // at which it ran, in pieces of work
+  // Nanoseconds of a device that runs all streams at once.
+  int64_t begin = 0, end = 0;
   std::vector<std::shared_ptr<Op>> after, next;
 };
 using OpRef = std::shared_ptr<Op>;
@@ -44,6 +49,7 @@ struct Capture;
 struct CUstream_st {
   bool blocking = true;  // waits for the legacy stream, which waits for it
   int priority = 0;
+  uint32_t number = 0;
   onnx_fp8::emulation::OpRef tail;
   // While it captures: where it ends in the graph.
   std::shared_ptr<onnx_fp8::emulation::Capture> capture;
@@ -78,6 +84,9 @@ std::vector<OpRef> Before(cudaStream_t stream);
 cudaError_t Enqueue(cudaStream_t handle, Work work);
 // Work that starts when all of `after` is done; null stands for nothing.
 OpRef AddOp(Work work, const std::vector<OpRef>& after);
+
+// The number of the next launch.
+uint32_t NextLaunch();
 
 // Runs these, all that they wait for and, by the schedule, other work.
 cudaError_t Drain(const std::vector<OpRef>& last);

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A timeline for people and as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <ostream>
+
+#include "onnx_fp8/timeline_report.h"
+
+namespace onnx_fp8 {
+
+// {"steps", "ms", "host_ms", "idle_ms", "gpu", "roles", "nodes", "notes"}; what
+// is not known is left out.
+nlohmann::ordered_json TimelineJson(const TimelineReport& report);
+// A table by role, one of the nodes that lose most, and the notes.
+void PrintTimeline(const TimelineReport& report, std::ostream& out);
+
+}  // namespace onnx_fp8
