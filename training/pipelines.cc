@@ -315,14 +315,15 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
     const bool begins =
         use == ImportFor::kSession || use == ImportFor::kTraining;
     const bool draws = begins && IsDrawn(options.init);
+    const bool forecasts =
+        use == ImportFor::kForecast || use == ImportFor::kReport;
     std::vector<Initialization> first;
-    auto read = ReadModel(
-        options.model,
-        {.algorithm = takes_steps,
-         .budgets = options.budgets,
-         .missing =
-             draws || use == ImportFor::kForecast ? &report->missing : nullptr,
-         .initializations = begins ? &first : nullptr});
+    auto read =
+        ReadModel(options.model,
+                  {.algorithm = takes_steps,
+                   .budgets = options.budgets,
+                   .missing = draws || forecasts ? &report->missing : nullptr,
+                   .initializations = begins ? &first : nullptr});
     SetFirstValues(first, options, read.get());
     if (draws) {
       report->notes.push_back(

@@ -36,14 +36,15 @@ struct ImportReport {
   // Tensors that are one or two, and other facts for the user.
   std::vector<std::string> notes;
   std::vector<InitializerReport> initializers;
-  MissingData missing;           // with kForecast, or if options.init draws it
+  // With kReport and kForecast, or if options.init draws it.
+  MissingData missing;
   std::optional<LossFile> loss;  // if it lies in a file
 };
 
 enum class ImportFor {
   kTraining,  // refuses a file that is a training step
   kSession,   // a step is left as it is
-  kReport,    // any file, a step as well
+  kReport,    // any file, a step as well; data files may be missing
   kForecast,  // as kTraining; data files may be missing
 };
 

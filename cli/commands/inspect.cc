@@ -37,7 +37,8 @@ struct InspectFlags {
   bool all_nodes = false;
 
   void AddTo(Flags& flags) {
-    flags.Positional("MODEL", &model, "the .onnx file");
+    flags.Positional("MODEL", &model,
+                     "the .onnx file; files with its weights may be missing");
     flags.Group("Model");
     flags.List("--shape", &shape, "AXIS=N: sizes of dynamic axes");
     AddValueFlag(flags, &value);

@@ -228,6 +228,7 @@ def llama_7b(path):
 # et al., "The Llama 3 Herd of Models", 2024, table 3).
 LLAMA3 = {"llama3_8b": (32, 4096, 14336, 32, 128256, 8),
           "llama3_8b_4": (4, 4096, 14336, 32, 128256, 8),
+          "llama3_8b_1": (1, 4096, 14336, 32, 128256, 8),
           "llama3_70b": (80, 8192, 28672, 64, 128256, 8),
           "llama3_405b": (126, 16384, 53248, 128, 128256, 8),
           "tiny": (2, 32, 64, 4, 64, 2)}  # for machines without a GPU
