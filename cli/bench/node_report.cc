@@ -24,6 +24,12 @@ std::string ShapeOf(const NodeCase& node) {
   return node.shape.empty() ? ToString(node.operands[0].shape) : node.shape;
 }
 
+// The time of the copy in that of the node.
+std::string ShareOfCopy(const NodeResult& r) {
+  if (r.copy.runs == 0) return "";
+  return Decimals(100 * r.copy.seconds / r.time.seconds, 1);
+}
+
 // A result as its reader wants to see it.
 struct Figures {
   Figures(const NodeResult& r, const GpuPeaks& peaks)
@@ -48,7 +54,8 @@ struct Figures {
 std::vector<std::string> RowOf(const NodeResult& r, const GpuPeaks& peaks) {
   std::string name = NameOf(r.node), shape = ShapeOf(r.node);
   if (r.time.runs == 0) {
-    return {name, shape, "", r.error.empty() ? "none" : "failed", "", "", ""};
+    return {name, shape, "", r.error.empty() ? "none" : "failed",
+            "",   "",    "", ""};
   }
   Figures f(r, peaks);
   return {name,
@@ -57,6 +64,7 @@ std::vector<std::string> RowOf(const NodeResult& r, const GpuPeaks& peaks) {
           Number(r.multiplies ? f.flops / 1e12 : f.bytes / 1e9, 4),
           r.multiplies ? "TF/s" : "GB/s",
           f.known ? Decimals(100 * f.share, 1) : "",
+          ShareOfCopy(r),
           f.bound()};
 }
 
@@ -76,6 +84,10 @@ OrderedJson JsonOf(const NodeResult& r, const GpuPeaks& peaks) {
   if (std::isfinite(r.difference)) row["difference"] = r.difference;
   if (f.known) row["share"] = f.share;
   if (f.known) row["bound"] = f.bound();
+  if (r.copy.runs == 0) return row;
+  row["moved_bytes"] = r.moved;
+  row["copy_gbytes"] = r.moved / r.copy.seconds / 1e9;
+  row["copy_share"] = r.copy.seconds / r.time.seconds;
   return row;
 }
 
@@ -102,11 +114,12 @@ void NodeReport::Print(std::ostream& out) const {
   if (peaks.name) out << "; %: of the peaks of " << TextOf(peaks);
   out << "\n";
   std::string group;
-  Table table({"node", "shape", "us", "speed", "", "%", "bound by"});
+  Table table(
+      {"node", "shape", "us", "speed", "", "%", "% of a copy", "bound by"});
   for (const NodeResult& r : results) {
     if (r.node.group != group) {
       group = r.node.group;
-      table.Row({group + ":", "", "", "", "", "", ""});
+      table.Row({group + ":", "", "", "", "", "", "", ""});
     }
     table.Row(RowOf(r, peaks));
   }

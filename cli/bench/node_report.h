@@ -20,6 +20,8 @@ struct NodeResult {
   NodeProfile cost;         // its milliseconds are the bound
   bool multiplies = false;  // a product or attention
   NodeTime time;            // no runs: it did not run
+  double moved = 0;         // bytes that the kernel reads and writes
+  NodeTime copy;            // of as many bytes; no runs: it multiplies
   double difference = 0;    // from the CPU's
   std::string error;        // "": it is not wrong
   std::string note;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "cli/bench/bench_progress.h"
 #include "cli/bench/benchmarks.h"
+#include "cli/bench/moved_bytes.h"
 #include "cli/bench/node_cases.h"
 #include "cli/bench/node_report.h"
 #include "cli/bench/save.h"
@@ -143,6 +144,10 @@ class Measurement {
                        ? Roofline(*graph, kernels, report_.peaks).nodes.at(0)
                        : DescribeNode(node);
     result->time = TimeNode(node, *provider_, seconds_);
+    if (result->multiplies) return;
+    // Beside the node, because clocks change.
+    result->moved = MovedBytes(node, *provider_);
+    result->copy = TimeCopy(result->moved, *provider_, seconds_ / 2);
   }
 
   void Compare(const NodeCase& small, NodeResult* result) {
@@ -195,8 +200,10 @@ void BenchNodes(const Arguments& arguments) {
       "bench nodes",
       "Time the nodes of a training step of LLaMA-2-70B with 8192 tokens, each "
       "alone, and print the share of the speed that its operations or its "
-      "bytes allow on this machine. Each node is also compared with the CPU's, "
-      "with small sizes. Nodes that fail, are wrong or have no kernel are "
+      "bytes allow on this machine. Nodes that do not multiply are compared "
+      "with a copy of as many bytes as their kernels move. Each node is also "
+      "compared with the CPU's, with small sizes. Nodes that fail, are wrong "
+      "or have no kernel are "
       "named; "
       "the first two kinds give exit code 1. Ctrl-C prints the nodes that are "
       "done.");

@@ -112,6 +112,9 @@ def test_nodes_of_a_step(tmp_path):
         assert node["gbytes"] == pytest.approx(node["bytes"] / node["us"] / 1e3)
         least = max(node["bytes"] / result["peaks"]["gbytes"], node["flops"] / result["peaks"]["fp32_gflops"]) / 1e3
         assert node["share"] == pytest.approx(least / node["us"]) and node["bound"] == "memory"
+        assert node["moved_bytes"] >= node["bytes"]
+        rate = node["moved_bytes"] / node["us"] / 1e3
+        assert node["copy_share"] == pytest.approx(rate / node["copy_gbytes"])
     text = run("bench", "nodes", "--quick", "--seconds", 0, "--only", "casts").stdout
     assert re.search(r"^ +casts:\n +QuantizeTensor, dynamic scale +\[128,128\] +[\d.]+ ", text, re.M)
     assert "0 of 17 nodes failed or are wrong" in text and "both orientations [128,128]: there is no kernel" in text

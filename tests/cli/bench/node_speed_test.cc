@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
 
 #include "base/check.h"
+#include "cli/bench/moved_bytes.h"
 #include "cli/bench/node_cases.h"
 #include "cli/bench/node_report.h"
 #include "tests/support/forwarding_provider.h"
@@ -32,6 +36,27 @@ class WrongProvider : public ForwardingProvider {
   static inline float factor = 1;
 };
 
+// The CPU, but for Neg, which only notes where its operands and results are.
+class AddressProvider : public ForwardingProvider {
+ public:
+  AddressProvider() : ForwardingProvider(MakeProvider("cpu")) {
+    read.clear();
+    written.clear();
+    allocated.clear();
+    kernels_.Add("Neg", [](KernelContext& ctx) {
+      read.insert(ctx.In(0).raw());
+      written.insert(ctx.Out(0, DType::kFloat, ctx.In(0).shape()).raw());
+    });
+  }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    allocated.push_back(bytes);
+    return ForwardingProvider::Allocate(bytes);
+  }
+
+  static inline std::set<const void*> read, written;
+  static inline std::vector<size_t> allocated;
+};
+
 const NodeCase kNeg = {"moves", "", "Neg", "", {{.shape = {300, 1000}}}};
 
 double DifferenceWith(float factor) {
@@ -55,6 +80,23 @@ TEST(NodeSpeed, CountsAllRuns) {
   NodeTime time = TimeNode(graph->nodes().front(), *cpu, 0);
   EXPECT_GT(time.seconds, 0);
   EXPECT_GE(time.runs, 3);
+}
+
+TEST(NodeSpeed, CallsHaveTensorsOfTheirOwn) {
+  auto cpu = MakeProvider("cpu");
+  auto graph = MakeNodeGraph(kNeg, DType::kFloat, {&cpu->Kernels()});
+  const Node& node = graph->nodes().front();
+  AddressProvider provider;
+  TimeNode(node, provider, 0, 3);
+  EXPECT_EQ(AddressProvider::read.size(), 3);
+  EXPECT_EQ(AddressProvider::written.size(), 3);
+}
+
+TEST(NodeSpeed, CopiesHalfOfTheBytes) {
+  AddressProvider provider;
+  NodeTime time = TimeCopy(5e6, provider, 0);
+  EXPECT_GE(time.runs, 3);
+  EXPECT_EQ(AddressProvider::allocated, std::vector<size_t>(2, 2500000));
 }
 
 TEST(NodeCases, MissingKernelsAreNamed) {
@@ -107,6 +149,8 @@ TEST(NodeReport, NamesNodesThatFailed) {
   good.cost.flops = 3e5;
   good.cost.bytes = 2e6;
   good.cost.milliseconds = 0.25;
+  good.moved = 4e6;
+  good.copy = {8e-4, 5};
   NodeResult bad{.node = kNeg, .error = "it is wrong"};
   bad.node.op = "Abs";
   NodeResult missing{.node = kNeg, .note = "there is no kernel"};
@@ -117,10 +161,34 @@ TEST(NodeReport, NamesNodesThatFailed) {
   std::ostringstream out;
   report.Print(out);
   for (const char* part :
-       {"moves:", "1000.0", "25.0", "memory", "failed",
+       {"moves:", "1000.0", "25.0", "80.0", "memory", "failed",
         "1 of 3 nodes failed or are wrong", "Abs [300,1000]: it is wrong",
         "Neg [300,1000]: there is no kernel"}) {
     EXPECT_NE(out.str().find(part), std::string::npos) << part << out.str();
+  }
+  auto rows = report.Json()["nodes"];
+  EXPECT_DOUBLE_EQ(rows[0]["copy_gbytes"], 5);
+  EXPECT_DOUBLE_EQ(rows[0]["copy_share"], 0.8);
+  EXPECT_FALSE(rows[1].contains("copy_share"));
+}
+
+// A dynamic scale needs all of x first, Gather reads a part of its table.
+TEST(MovedBytes, AreThoseOfKernels) {
+  auto cpu = MakeProvider("cpu");
+  auto moved = [&](const NodeCase& node) {
+    auto graph = MakeNodeGraph(node, DType::kFloat, {&cpu->Kernels()});
+    return MovedBytes(graph->nodes().front(), *cpu);
+  };
+  EXPECT_EQ(moved(kNeg), 2 * 4 * 300000);
+  for (const NodeCase& node : OtherCases(SmallNodeSizes(), DType::kFloat)) {
+    constexpr double kElements = 128 * 128;
+    if (node.op == "QuantizeTensor") {
+      EXPECT_EQ(moved(node), (2 * 4 + 1) * kElements + 8);
+    } else if (node.op == "QuantizeWith") {
+      EXPECT_EQ(moved(node), (4 + 1) * kElements + 12);
+    } else if (node.op == "Gather") {
+      EXPECT_EQ(moved(node), 2 * 4 * kElements + 8 * 128);
+    }
   }
 }
 
