@@ -8,9 +8,12 @@
 #include "base/parallel.h"
 #include "cli/bench/bench_progress.h"
 #include "cli/bench/benchmarks.h"
+#include "cli/bench/causal_attention.h"
 #include "cli/bench/gemm_speed.h"
+#include "cli/bench/provider_peaks.h"
 #include "cli/bench/random_tensor.h"
 #include "cli/bench/save.h"
+#include "cli/bench/sliced_attention.h"
 #include "cli/bench/timing.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
@@ -24,20 +27,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The backward computes the scores again, and four products where the forward
-// has two.
-constexpr double kBackwardCost = 2.5;
-
 struct AttentionCase {
   std::string dtype;  // "fp32" or "bf16"
-  int64_t head_size = 0, sequence = 0, heads = 0;
-
-  int64_t batch() const { return std::max<int64_t>(1, 2048 / sequence); }
-  // Of the two products of the forward; the mask leaves half of them.
-  double operations() const {
-    return 4.0 * static_cast<double>(batch() * heads * head_size) *
-           static_cast<double>(sequence) * static_cast<double>(sequence) / 2;
-  }
+  CausalSizes sizes;
 };
 
 struct AttentionSpeed {
@@ -58,18 +50,14 @@ class AttentionNodes {
   explicit AttentionNodes(const AttentionCase& c) {
     Builder b(graph_);
     DType dtype = DTypeOf(c.dtype);
-    Shape shape = {c.batch(), c.sequence, c.heads * c.head_size};
+    const CausalSizes& sizes = c.sizes;
+    Shape shape = {sizes.batch, sizes.sequence, sizes.heads * sizes.head_size};
     std::vector<Value*> in;
     for (const char* name : {"dy", "q", "k", "v"}) {
       in.push_back(graph_.AddInput(name, DType::kFloat, shape));
       operands_.push_back(RandomTensor(shape, dtype, operands_.size()));
     }
-    double scale = 1 / std::sqrt(static_cast<double>(c.head_size));
-    Attributes attributes = {{"heads", c.heads},
-                             {"kv_heads", c.heads},
-                             {"scale", static_cast<float>(scale)},
-                             {"causal", int64_t{1}},
-                             {"round_to", static_cast<int64_t>(dtype)}};
+    Attributes attributes = CausalAttributes(sizes, dtype);
     std::vector<Value*> y =
         b.Ops("Attention", {in[1], in[2], in[3]}, 2, attributes, kDomain);
     std::vector<Value*> gradients =
@@ -92,10 +80,10 @@ class AttentionNodes {
     auto backward = [&] { evaluator->Evaluate(*backward_, all); };
     AttentionSpeed speed = {c};
     std::vector<double> times = Times(forward, seconds);
-    speed.forward = c.operations() / times.front();
+    speed.forward = c.sizes.operations() / times.front();
     speed.rounds = times.size() + 1;
     times = Times(backward, seconds);
-    speed.backward = kBackwardCost * c.operations() / times.front();
+    speed.backward = kBackwardCost * c.sizes.operations() / times.front();
     speed.rounds = std::min(speed.rounds, times.size() + 1);
     return speed;
   }
@@ -108,10 +96,14 @@ class AttentionNodes {
 };
 
 struct AttentionFlags {
+  std::string provider = ProviderNames()[0];
+  ProviderOptions provider_options;
   std::vector<std::string> sequences = {"256", "1024", "4096"};
   std::vector<std::string> head_sizes = {"64", "128"};
   std::vector<std::string> dtypes = {"fp32", "bf16"};
+  std::vector<std::string> slices = {"1"};
   int64_t heads = 4;
+  int64_t batch = 0;  // 0: 2048 / T, and at least 1
   double seconds = 0.2;
   bool json = false;
 
@@ -120,7 +112,13 @@ struct AttentionFlags {
     for (const std::string& dtype : dtypes) {
       for (int64_t head_size : ParseSizes("--head-size", head_sizes, 1024)) {
         for (int64_t sequence : ParseSizes("--sequence", sequences, 1 << 16)) {
-          cases.push_back({dtype, head_size, sequence, heads});
+          int64_t of_sequence = std::max<int64_t>(1, 2048 / sequence);
+          cases.push_back({dtype,
+                           {.batch = batch > 0 ? batch : of_sequence,
+                            .sequence = sequence,
+                            .heads = heads,
+                            .kv_heads = heads,
+                            .head_size = head_size}});
         }
       }
     }
@@ -135,11 +133,11 @@ void PrintAttention(const std::vector<AttentionSpeed>& speeds) {
                "%", "backward GF/s", "%"});
   auto text = [](double value) { return std::to_string(std::lround(value)); };
   for (const AttentionSpeed& s : speeds) {
-    table.Row({s.of.dtype, std::to_string(s.of.head_size),
-               std::to_string(s.of.sequence), std::to_string(s.of.batch()),
-               text(s.gemm / 1e9), text(s.forward / 1e9),
-               text(100 * s.forward / s.gemm), text(s.backward / 1e9),
-               text(100 * s.backward / s.gemm)});
+    table.Row({s.of.dtype, std::to_string(s.of.sizes.head_size),
+               std::to_string(s.of.sizes.sequence),
+               std::to_string(s.of.sizes.batch), text(s.gemm / 1e9),
+               text(s.forward / 1e9), text(100 * s.forward / s.gemm),
+               text(s.backward / 1e9), text(100 * s.backward / s.gemm)});
   }
   table.Print(Out());
 }
@@ -153,10 +151,10 @@ void PrintAttentionJson(const std::vector<AttentionSpeed>& speeds) {
                  {"cases", Json::array()}};
   for (const AttentionSpeed& s : speeds) {
     report["cases"].push_back({{"dtype", s.of.dtype},
-                               {"head_size", s.of.head_size},
-                               {"sequence", s.of.sequence},
-                               {"batch", s.of.batch()},
-                               {"heads", s.of.heads},
+                               {"head_size", s.of.sizes.head_size},
+                               {"sequence", s.of.sizes.sequence},
+                               {"batch", s.of.sizes.batch},
+                               {"heads", s.of.sizes.heads},
                                {"gemm_gflops", s.gemm / 1e9},
                                {"forward_gflops", s.forward / 1e9},
                                {"backward_gflops", s.backward / 1e9},
@@ -171,12 +169,12 @@ void MeasureAttention(const AttentionFlags& flags,
                       std::vector<AttentionSpeed>* speeds) {
   std::vector<double> operations;
   for (const AttentionCase& c : cases) {
-    operations.push_back((1 + kBackwardCost) * c.operations());
+    operations.push_back((1 + kBackwardCost) * c.sizes.operations());
   }
   BenchProgress progress(operations, 3 * flags.seconds);
   for (const AttentionCase& c : cases) {
-    progress.Begin(Concat("attention ", c.dtype, ", head size ", c.head_size,
-                          ", T ", c.sequence));
+    progress.Begin(Concat("attention ", c.dtype, ", head size ",
+                          c.sizes.head_size, ", T ", c.sizes.sequence));
     // Measured for each case, because machines are now slower, now faster.
     GemmSpeed gemm =
         MeasureGemm({1024, 1024, 1024}, "NT", DTypeOf(c.dtype), flags.seconds);
@@ -187,31 +185,110 @@ void MeasureAttention(const AttentionFlags& flags,
   }
 }
 
-}  // namespace
+void MeasureSliced(const AttentionFlags& flags,
+                   const std::vector<AttentionCase>& cases,
+                   SlicedAttentionReport* report) {
+  auto provider = MakeProvider(flags.provider, flags.provider_options);
+  *report = {.provider = flags.provider,
+             .machine = MachineText(flags.provider),
+             .nondeterministic = flags.provider_options.nondeterministic,
+             .peaks = PeaksOf(*provider)};
+  std::vector<int64_t> slices = ParseSizes("--slices", flags.slices);
+  BenchProgress progress(std::vector<double>(cases.size() * slices.size(), 1),
+                         2 * flags.seconds);
+  for (const AttentionCase& c : cases) {
+    for (int64_t count : slices) {
+      SlicedAttention one = {
+          .dtype = c.dtype, .sizes = c.sizes, .slices = count};
+      progress.Begin(Concat("attention ", c.dtype, ", head size ",
+                            c.sizes.head_size, ", T ", c.sizes.sequence,
+                            ", slices ", count));
+      Measure(*provider, flags.seconds, &one);
+      report->cases.push_back(one);
+      progress.Round();
+    }
+  }
+}
 
-void BenchAttention(const Arguments& arguments) {
-  Flags flags("bench attention",
-              "Time causal attention and its gradient on the CPU, and compare "
-              "the best runs with the best matrix product of 1024x1024x1024 in "
-              "the same dtype. The batch is 2048 / T, and at least 1. "
-              "Operations are 4 B H T T D / 2 forward, and 2.5 times that "
-              "backward.");
-  AttentionFlags values;
-  MachineFlags machine;
+// Prints what is measured, also if it is interrupted.
+template <typename MeasureAll, typename PrintAll>
+void PrintAnyway(const MeasureAll& measure, const PrintAll& print) {
+  try {
+    measure();
+  } catch (const Interruption&) {
+    print();
+    throw;
+  }
+  print();
+}
+
+void BenchOnCpu(const AttentionFlags& flags,
+                const std::vector<AttentionCase>& cases) {
+  std::vector<AttentionSpeed> speeds;
+  PrintAnyway([&] { MeasureAttention(flags, cases, &speeds); },
+              [&] {
+                if (speeds.empty()) return;
+                flags.json ? PrintAttentionJson(speeds)
+                           : PrintAttention(speeds);
+              });
+}
+
+// Errors: cases that failed.
+void BenchSliced(const AttentionFlags& flags,
+                 const std::vector<AttentionCase>& cases) {
+  SlicedAttentionReport report;
+  PrintAnyway([&] { MeasureSliced(flags, cases, &report); },
+              [&] {
+                if (report.cases.empty()) return;
+                if (flags.json) {
+                  Out() << JsonLine(report.Json());
+                } else {
+                  report.Print(Out());
+                }
+              });
+  Check(report.Failed() == 0, report.Failed(), " of ", report.cases.size(),
+        " cases failed");
+}
+
+void AddFlags(Flags& flags, AttentionFlags& values) {
   flags.List("--sequence", &values.sequences,
              "T, the lengths of sequences (default: 256,1024,4096)");
   flags.List("--head-size", &values.head_sizes,
              "D, the sizes of a head (default: 64,128)");
   flags.List("--dtype", &values.dtypes, "fp32, bf16 (default: both)");
   flags.Int("--heads", &values.heads, 1, "H, the number of heads (default: 4)");
+  flags.Int("--batch", &values.batch, 1,
+            "B, the number of sequences (default: 2048 / T, and at least 1)");
+  flags.List("--slices", &values.slices,
+             "into how many calls the batch is divided, with one workspace "
+             "for all (default: 1)");
   flags.Number(
       "--seconds", &values.seconds, 0,
       "for each direction of each case, and for the product (default: 0.2)");
   flags.Switch("--json", &values.json, "print one JSON object");
+  AddProvider(flags, &values.provider, &values.provider_options);
+}
+
+}  // namespace
+
+void BenchAttention(const Arguments& arguments) {
+  Flags flags("bench attention",
+              "Time causal attention and its gradient. On the CPU the best "
+              "runs are compared with the best matrix product of "
+              "1024x1024x1024 in the same dtype. On a GPU, or with --slices, "
+              "the median runs are compared with the peak of the dtype. "
+              "Operations are 4 B H T T D / 2 forward, and 2.5 times that "
+              "backward.");
+  AttentionFlags values;
+  MachineFlags machine;
+  AddFlags(flags, values);
   machine.AddTo(flags);
   flags.Example("onnx-fp8 bench attention");
   flags.Example(
       "onnx-fp8 bench attention --sequence 1024 --head-size 64 --dtype bf16");
+  flags.Example(
+      "onnx-fp8 bench attention --provider cuda --batch 16 "
+      "--slices 1,4,8");
   if (!flags.Parse(arguments)) return;
   for (const std::string& dtype : values.dtypes) {
     if (dtype == "fp32" || dtype == "bf16") continue;
@@ -223,17 +300,11 @@ void BenchAttention(const Arguments& arguments) {
   }
   std::vector<AttentionCase> cases = values.Cases();
   machine.Apply();
-  std::vector<AttentionSpeed> speeds;
-  auto print = [&] {
-    values.json ? PrintAttentionJson(speeds) : PrintAttention(speeds);
-  };
-  try {
-    MeasureAttention(values, cases, &speeds);
-  } catch (const Interruption&) {
-    if (!speeds.empty()) print();
-    throw;
+  if (values.provider != "cpu" || flags.Given("--slices")) {
+    BenchSliced(values, cases);
+  } else {
+    BenchOnCpu(values, cases);
   }
-  print();
 }
 
 }  // namespace onnx_fp8

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cli/bench/causal_attention.h"
 #include "onnx_fp8/float8.h"
 
 namespace onnx_fp8 {
@@ -35,6 +36,8 @@ class Cases {
     list_.push_back({group_, what, op, domain, std::move(operands), results,
                      std::move(attributes)});
   }
+
+  void Add(NodeCase node) { list_.push_back(std::move(node)); }
 
   // Of the last one, for people.
   void SetShape(const std::string& shape) { list_.back().shape = shape; }
@@ -142,21 +145,13 @@ void AddLosses(Cases& c, const NodeSizes& s) {
 void AddAttention(Cases& c, const NodeSizes& s, DType dtype) {
   c.Begin("attention");
   for (int64_t t : s.sequences) {
-    int64_t batch = s.tokens / t;
-    NodeOperand q = {{batch, t, s.width()}};
-    NodeOperand k = {{batch, t, s.kv_heads * s.head_size}};
-    NodeOperand lse =
-        Filled({batch, s.heads, t}, std::log(static_cast<double>(t)));
-    double scale = 1 / std::sqrt(static_cast<double>(s.head_size));
-    const Attributes attributes = {{"heads", s.heads},
-                                   {"kv_heads", s.kv_heads},
-                                   {"scale", static_cast<float>(scale)},
-                                   {"causal", int64_t{1}},
-                                   {"round_to", static_cast<int64_t>(dtype)}};
-    std::string what =
-        Concat("causal, T ", t, ", D ", s.head_size, ", batch ", batch);
-    c.Add(what, "Attention", {q, k, k}, 2, attributes);
-    c.Add(what, "AttentionGrad", {q, q, k, k, q, lse}, 3, attributes);
+    CausalSizes sizes = {.batch = s.tokens / t,
+                         .sequence = t,
+                         .heads = s.heads,
+                         .kv_heads = s.kv_heads,
+                         .head_size = s.head_size};
+    c.Add(CausalAttention(sizes, dtype));
+    c.Add(CausalAttentionGrad(sizes, dtype));
   }
   int64_t t = s.sequences.front();
   NodeOperand x = {{s.tokens / t, t, s.width()}};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
+#include "cli/bench/provider_peaks.h"
 #include "cli/report/text.h"
 
 namespace onnx_fp8 {
@@ -89,13 +90,6 @@ OrderedJson JsonOf(const NodeResult& r, const GpuPeaks& peaks) {
   row["copy_gbytes"] = r.moved / r.copy.seconds / 1e9;
   row["copy_share"] = r.copy.seconds / r.time.seconds;
   return row;
-}
-
-std::string TextOf(const GpuPeaks& peaks) {
-  return std::string(peaks.name) + ", " + Number(peaks.fp8 / 1e12, 4) +
-         " TF/s in FP8, " + Number(peaks.narrow / 1e12, 4) + " in 16 bits, " +
-         Number(peaks.fp32 / 1e12, 4) + " in fp32; " +
-         Number(peaks.bytes / 1e12, 4) + " TB/s";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "cli/bench/moved_bytes.h"
 #include "cli/bench/node_cases.h"
 #include "cli/bench/node_report.h"
+#include "cli/bench/provider_peaks.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
@@ -73,16 +74,6 @@ std::vector<Chosen> Choose(const NodeFlags& flags, DType dtype) {
     if (wanted) chosen.push_back({all[i], again[i]});
   }
   return chosen;
-}
-
-// A GPU's are those of its data sheet, a CPU's are measured.
-GpuPeaks PeaksOf(ExecutionProvider& provider) {
-  if (const GpuPeaks* gpu = FindGpu(provider.Describe().isa)) return *gpu;
-  MachinePeaks peaks = provider.MeasurePeaks();
-  if (peaks.bytes == 0) return {};
-  // The CPU multiplies 8-bit floats as 16-bit floats.
-  return {"this machine", peaks.eight_bit_flops, peaks.eight_bit_flops,
-          peaks.flops, peaks.bytes};
 }
 
 bool Multiplies(const Node& node) {

@@ -2,14 +2,15 @@
 """The checks of scripts/gpu_check.sh, which says how to call it."""
 import argparse
 import json
+import os
 import pathlib
 import re
 import shutil
 import sys
 import tempfile
 
-from gpu import (end_to_end, gtest, history, layers, llama, losses,
-                 predictions, report, runs)
+from gpu import (attention, compile_cache, end_to_end, gtest, history, layers,
+                 llama, losses, predictions, report, runs)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,6 +22,7 @@ class Checks:
         self.provider, self.quick = chosen.provider, chosen.quick
         self.binary, self.tests = chosen.binary, chosen.tests
         self.history, self.gpu = chosen.history, chosen.gpu
+        self.compiled, self.unpacked = chosen.compiled, chosen.unpacked
 
     def machine(self, section):
         """Machine"""
@@ -37,6 +39,7 @@ class Checks:
             section.add(report.code(done.tail()))
         version = runs.run([self.binary, "version", "--json"], 10, errors=False)
         section.data["version"] = json.loads(version.out)
+        self._say(section, self.unpacked)
 
     def kernels(self, section):
         """Kernels and training beside the CPU"""
@@ -69,6 +72,11 @@ class Checks:
             elif done.failed:
                 section.fail("some nodes failed, are wrong, or none ran")
 
+    def attention(self, section):
+        """Attention alone, in one call and in slices"""
+        attention.check(section, self.binary, self.provider, self.quick,
+                        predictions.of(self.gpu, "attention"))
+
     def layers(self, section):
         """Layers in FP8 beside torchao's published speed-ups"""
         layers.check(section, self.binary, self.provider, self.quick)
@@ -77,15 +85,21 @@ class Checks:
         """Training steps beside PyTorch and torchao"""
         end_to_end.check(section, self.binary, self.provider, self.quick,
                          predictions.of(self.gpu, "end_to_end"))
+        self._say(section, self.compiled.pack())
 
     def llama(self, section):
         """Four layers of Llama-3-8B's width"""
         llama.check(section, self.binary, self.provider, self.quick,
                     predictions.of(self.gpu, "llama"))
+        self._say(section, self.compiled.pack())
 
     def losses(self, section):
         """Loss curves beside the CPU's"""
         losses.check(section, self.binary, self.provider, self.quick)
+
+    def _say(self, section, text):
+        if text:
+            section.add(text)
 
     def _require_gpu(self):
         if self.provider != "cuda":
@@ -130,13 +144,13 @@ class Checks:
 # Seconds of each section, the most telling ones first. With the start of a
 # machine they fit a window of ten minutes. A program that does not end when it is
 # interrupted takes ten more.
-SECTIONS = (("machine", 10), ("kernels", 40), ("end_to_end", 120),
-            ("llama", 100), ("nodes", 40), ("layers", 40), ("losses", 30),
-            ("memcheck", 20), ("racecheck", 20))
+SECTIONS = (("machine", 10), ("kernels", 35), ("end_to_end", 120),
+            ("llama", 100), ("nodes", 35), ("attention", 30), ("layers", 25),
+            ("losses", 15), ("memcheck", 20), ("racecheck", 15))
 BUDGET = sum(seconds for _, seconds in SECTIONS)
 
 
-def main():
+def parse(arguments):
     parser = argparse.ArgumentParser(prog="scripts/gpu_check.sh")
     add = parser.add_argument
     add("report", nargs="?", type=pathlib.Path,
@@ -147,6 +161,10 @@ def main():
     add("--history", metavar="FOLDER",
         help="what machines with such a GPU have shown so far, by kind; a call "
         "that follows within half an hour goes on where this one stopped")
+    add("--compile-cache", metavar="FOLDER",
+        default=ROOT / "build/release/compile-cache",
+        help="what PyTorch compiles; with --history an archive there keeps it "
+        "for the next machine with such a GPU")
     add("--provider", choices=("cuda", "cpu"), default="cuda")
     add("--quick", action="store_true", help="check this script, not the GPU")
     add("--budget", type=float, default=BUDGET,
@@ -159,14 +177,24 @@ def main():
         help=argparse.SUPPRESS)
     add("--tests", default=ROOT / "build/release/test_cuda_device",
         help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     for name in chosen.only:
         if name not in dict(SECTIONS):
             parser.error(f"there is no section {name}")
+    return chosen
+
+
+def main(arguments=None):
+    chosen = parse(arguments)
     if chosen.logs:
         chosen.logs.mkdir(parents=True, exist_ok=True)
     runs.LOGS = chosen.logs
     chosen.gpu = history.gpu_name(chosen.provider)
+    archive = pathlib.Path(chosen.history, f"{chosen.gpu}.compile-cache.tar.gz") \
+        if chosen.history else None
+    chosen.compiled = compile_cache.CompileCache(chosen.compile_cache, archive)
+    chosen.unpacked = chosen.compiled.unpack()
+    os.environ.update(chosen.compiled.environment())
     chosen.history = history.History(chosen.history, chosen.gpu,
                                      history.digest(chosen.binary))
     checks = Checks(chosen)

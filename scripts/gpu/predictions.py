@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Milliseconds of a step that were predicted before a GPU was there. Reports
-print them beside the measured ones; docs/cuda.md says how they were made."""
+"""Milliseconds that were predicted before a GPU was there. Reports print them
+beside the measured ones; docs/cuda.md says how they were made."""
 
-# By kind of GPU, then by section, then by row.
+# By kind of GPU, then by section, then by row. Those of attention are a pair:
+# forward, backward.
 MILLISECONDS = {
     "h200": {
         "end_to_end": {
@@ -18,14 +19,30 @@ MILLISECONDS = {
             "onnx-fp8, rowwise": 104, "onnx-fp8, blockwise": 115,
             "onnx-fp8, tensorwise --grad-accum 2": 90,
             "PyTorch, bfloat16": 145, "PyTorch, tensorwise": 115,
-            "PyTorch, rowwise": 120}},
+            "PyTorch, rowwise": 120},
+        "attention": {
+            "T 1024, D 64, H 12, B 16; slices 1": (0.09, 0.33),
+            "T 1024, D 64, H 12, B 16; slices 4": (0.10, 0.33),
+            "T 1024, D 64, H 12, B 16; slices 8": (0.11, 0.26),
+            "T 1024, D 64, H 12, B 16; slices 1, any order": (0.09, 0.21),
+            "T 8192, D 128, H 32, B 1; slices 1": (0.84, 2.95),
+            "T 8192, D 128, H 32, B 1; slices 1, any order": (0.84, 2.54),
+            "T 1024, D 128, H 32, B 8; slices 1": (0.14, 0.52),
+            "T 1024, D 128, H 32, B 8; slices 1, any order": (0.14, 0.45),
+            "T 8192, D 64, H 12, B 2; slices 1": (0.54, 1.95),
+            "T 8192, D 64, H 12, B 2; slices 1, any order": (0.54, 1.2)}},
     "h100": {
         "end_to_end": {
             "onnx-fp8, off": 36, "onnx-fp8, tensorwise": 32,
             "onnx-fp8, rowwise": 35},
         "llama": {
             "onnx-fp8, off": 150, "onnx-fp8, tensorwise": 118,
-            "onnx-fp8, rowwise": 122}}}
+            "onnx-fp8, rowwise": 122},
+        "attention": {
+            "T 1024, D 64, H 12, B 16; slices 1": (0.09, 0.36),
+            "T 1024, D 64, H 12, B 16; slices 1, any order": (0.09, 0.21),
+            "T 8192, D 128, H 32, B 1; slices 1": (0.84, 3.15),
+            "T 8192, D 128, H 32, B 1; slices 1, any order": (0.84, 2.54)}}}
 
 
 def of(gpu, section):

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "providers/provider.h"
+#include "providers/roofline.h"
+
+namespace onnx_fp8 {
+
+// The peaks that benchmarks compare with: a GPU's are those of its data sheet,
+// a CPU's are measured. No name: they are not known.
+GpuPeaks PeaksOf(ExecutionProvider& provider);
+
+// "h200, 1979 TF/s in FP8, ...".
+std::string TextOf(const GpuPeaks& peaks);
+
+}  // namespace onnx_fp8
