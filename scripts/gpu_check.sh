@@ -6,22 +6,36 @@
 # packages that the machine lacks are named and left out, and so is what the
 # budget of seconds cuts off.
 #
-#   scripts/gpu_check.sh --pack [--torchao]
+#   scripts/gpu_check.sh --pack [--torchao] [--history FOLDER]
 #   scripts/gpu_check.sh [REPORT] [--json FILE] [--budget SECONDS]
-#                        [--only SECTIONS] [--logs FOLDER] [--provider cpu]
-#                        [--quick]
+#                        [--only SECTIONS] [--logs FOLDER] [--history FOLDER]
+#                        [--compile-cache FOLDER] [--provider cpu] [--quick]
 #
 # --pack runs where the programs were built (./dev build). It copies onnx-fp8,
 # test_cuda_device and the libraries that they are linked to, but for those of
 # the compiler and of C, into build/release/pack, without symbols, compressed, and
 # writes the graph of a large model beside them. The tree and this folder are all
-# that must travel. --torchao adds that package. --logs keeps all that the
-# programs print, which a report only quotes.
+# that must travel. --torchao adds that package, --history what earlier machines
+# have shown and compiled. --logs keeps all that the programs print, which a
+# report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=build/release pack=build/release/pack
 
 make_pack() {
+  local torchao='' history=''
+  while (($#)); do
+    case $1 in
+      --torchao) torchao=1 ;;
+      --history) history=${2:?--history needs a folder}; shift ;;
+      *) echo "--pack: expected --torchao or --history, got $1" >&2; return 2 ;;
+    esac
+    shift
+  done
+  if [[ $(realpath -m "${history:-.}") == "$PWD/$pack"* ]]; then
+    echo "--history: expected a folder outside of $pack, which is removed" >&2
+    return 2
+  fi
   rm -rf "$pack"
   mkdir -p "$pack/libraries"
   local programs=("$built/onnx-fp8" "$built/test_cuda_device")
@@ -39,7 +53,8 @@ make_pack() {
   PYTHONPATH=scripts "${python:-python3}" -B -m bench.graphs llama3_8b_4 \
     "$pack/llama3_8b_4.onnx" 2>/dev/null ||
     echo "$pack: without the graph of Llama's layers, python3 lacks onnx" >&2
-  if [[ ${1:-} == --torchao ]]; then
+  if [[ $history ]]; then cp -r "$history" "$pack/history" || return 1; fi
+  if [[ $torchao ]]; then
     # Its line, and those of its hashes.
     python3 -m pip install -q --require-hashes --only-binary :all: --no-deps \
       --no-compile --target "$pack/python" -r <(
@@ -55,7 +70,8 @@ make_pack() {
 }
 
 if [[ ${1:-} == --pack ]]; then
-  make_pack "${2:-}"
+  shift
+  make_pack "$@"
   exit
 fi
 

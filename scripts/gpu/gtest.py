@@ -9,8 +9,11 @@ import re
 from gpu import runs
 
 
-def names(program, seconds):
+def names(program, seconds, outcome):
     done = runs.run([program, "--gtest_list_tests"], seconds)
+    outcome.cut |= done.cut
+    if done.failed:
+        outcome.failed["the list of tests"] = done.tail()
     found, suite = [], ""
     for line in done.out.splitlines():
         word = line.split("#")[0].strip()
@@ -55,8 +58,9 @@ def _of(name, text):
 def run(program, left, known=frozenset(), workers=None):
     """`left()`: the seconds that are left. `known`: tests that have passed on
     such a machine before; the others come first."""
-    wanted = sorted(names(program, left()), key=lambda name: name in known)
     outcome = Outcome()
+    wanted = sorted(names(program, left(), outcome),
+                    key=lambda name: name in known)
     workers = workers or max(1, len(os.sched_getaffinity(0)) // 2)
 
     def some(part):
@@ -69,7 +73,7 @@ def run(program, left, known=frozenset(), workers=None):
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         list(pool.map(some, (wanted[i::workers] for i in range(workers))))
         first, outcome.failed = outcome.failed, {}
-        list(pool.map(some, ([name] for name in first)))
+        list(pool.map(some, ([name] for name in first if name in wanted)))
     for name, text in first.items():
         if name not in outcome.passed:  # there was no time to run it again
             outcome.failed.setdefault(name, text)

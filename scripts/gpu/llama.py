@@ -31,6 +31,8 @@ class Task:
             name = "tiny" if quick else SIZE
             done = runs.run([sys.executable, "-B", "-m", "bench.graphs", name,
                              self.file], section.left(), cwd=SCRIPTS)
+            if done.cut:
+                raise report.OutOfTime("the graph of the model")
             if done.code:
                 raise report.LeftOut(
                     f"there is no {GRAPH}, which --pack writes, and "

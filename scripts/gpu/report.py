@@ -10,6 +10,10 @@ class LeftOut(Exception):
     """A section that this machine can't run; the text says why."""
 
 
+class OutOfTime(Exception):
+    """The time was over before the first figure; the text says in what."""
+
+
 def code(text):
     return f"```\n{text.strip()}\n```"
 
@@ -66,14 +70,14 @@ class Report:
         begin = time.monotonic()
         allowed = min(seconds + self._saved, self._end - begin)
         before = self._history.before(title) if self._history else {}
-        section = Section(title, allowed, before)
+        section = Section(title, allowed, {
+            key: value for key, value in before.items()
+            if key not in ("section", "time", "program", "cut_off", "failures",
+                           "seconds")})
         whole = before and not before["cut_off"] and not before["failures"]
         if whole:
             section.add("It was measured in this window before.")
-            section.data.update({key: value for key, value in before.items()
-                                 if key not in ("section", "time", "program",
-                                                "cut_off", "failures",
-                                                "seconds")})
+            section.data.update(section.before)
         elif allowed < 1:
             section.cut("all of it")
         else:
@@ -82,6 +86,8 @@ class Report:
             except LeftOut as why:
                 section.add(f"left out: {why}")
                 section.data["left_out"] = str(why)
+            except OutOfTime as what:
+                section.cut(str(what))
             except Exception as error:  # the other sections still count
                 section.fail(f"{type(error).__name__}: {error}")
         took = time.monotonic() - begin

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gpu_check.sh on a CPU, so that it works on the day when there is a GPU."""
+import collections
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -8,12 +10,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import threading
 
+import pytest
 from program import BIN, leave_out
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from gpu import end_to_end, gtest, history, report, runs  # noqa: E402
+from gpu import check as gpu_check  # noqa: E402
+from gpu import compile_cache, end_to_end, gtest, history, report, runs  # noqa: E402
 
 
 def check(folder, *arguments, code=0):
@@ -32,13 +38,18 @@ def test_all_sections(tmp_path):
     assert "FAILED" not in text and "cut off" not in text
     assert list(figures) == [
         "Machine", "Kernels and training beside the CPU", "Training steps beside PyTorch and torchao",
-        "Four layers of Llama-3-8B's width", "Nodes alone, beside the roofline", "Layers in FP8 beside torchao's published speed-ups",
+        "Four layers of Llama-3-8B's width", "Nodes alone, beside the roofline", "Attention alone, in one call and in slices", "Layers in FP8 beside torchao's published speed-ups",
         "Loss curves beside the CPU's", "compute-sanitizer memcheck", "compute-sanitizer racecheck"]
     assert all(f"## {title}\n" in text for title in figures)
-    _, kernels, steps, llama, nodes, layers, curves, *sanitizers = figures.values()
+    _, kernels, steps, llama, nodes, attention, layers, curves, *sanitizers = figures.values()
     for section in (kernels, *sanitizers):
         assert section["left_out"] == "the provider is cpu"
     assert nodes["failed"] == 0 and len(nodes["nodes"]) > 80
+    assert all(row["copy_share"] > 0 for row in nodes["nodes"] if "us" in row and row["group"] == "norms")
+    name = "T 32, D 16, H 2, B 4; slices"
+    assert list(attention["rows"]) == [f"{name} {count}" for count in (1, 2, 8)]
+    assert attention["rows"][f"{name} 2"]["backward_ms"] > 0
+    assert f"| {name} 8: a batch of 4 has no 8 equal slices |" in text
     assert [x["recipe"] for x in layers["linear"]] == ["rowwise", "tensorwise"]
     assert list(steps["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
     assert "PyTorch is left out: a quick run" in text
@@ -98,6 +109,14 @@ def test_pack_holds_programs_and_libraries(tmp_path):
     pack = built / "pack"
     assert (pack / "onnx-fp8.gz").stat().st_size < 2 / 3 * pathlib.Path(BIN).stat().st_size
     assert not {"libc.so.6", "libm.so.6", "libstdc++.so.6"} & {file.name for file in (pack / "libraries").iterdir()}
+    # The history travels, but not from a place that is removed.
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "seen/gpu.json").write_text("{}")
+    subprocess.run([script, "--pack", "--history", tmp_path / "seen"], check=True, capture_output=True)
+    assert (pack / "history/gpu.json").read_text() == "{}"
+    done = subprocess.run([script, "--pack", "--history", pack / "history"], capture_output=True, text=True)
+    assert done.returncode == 2 and "expected a folder outside of build/release/pack" in done.stderr
+    assert (pack / "history/gpu.json").exists()
     # What a check does first.
     subprocess.run([script, tmp_path / "report.md", "--budget", "1"], capture_output=True)
     subprocess.run([pack / "onnx-fp8", "version"], check=True, capture_output=True,
@@ -144,6 +163,8 @@ def test_failed_tests_run_again_alone(tmp_path):
     assert list(outcome.failed) == ["A.Two", "B/C.Three/1"]
     assert "wrong" in outcome.failed["B/C.Three/1"] and "Four" not in outcome.failed["B/C.Three/1"]
     assert outcome.left_out == {"left out: some"}
+    program.write_text(f"#!{sys.executable}\nprint(1 / 0)")
+    assert "ZeroDivisionError" in gtest.run(program, lambda: 60).failed["the list of tests"]
 
 
 def test_all_that_programs_print_is_kept(tmp_path, monkeypatch):
@@ -213,6 +234,188 @@ def test_a_second_call_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch
         window.call(1000, "another")
         assert len(window.measured) == 18
         assert len(json.loads((folder / "gpu.json").read_text())["entries"]) == 9  # nothing is lost
+
+
+class FakeMachine:
+    """Answers all programs of a check at once, by a clock of its own. It can be taken away at the start of a section,
+    or in its n-th program: then no second is left."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.now, self.lock = folder, 0.0, threading.Lock()
+        self.title, self.begun, self.measured = "", 0, []
+        (folder / "program").write_text("")
+        monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(history.time, "time", lambda: self.now)
+        monkeypatch.setattr(runs, "run", self.run)
+        monkeypatch.setattr(gpu_check.shutil, "which", lambda name: name)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+        for name in compile_cache.environment(folder):
+            monkeypatch.setenv(name, "")
+        begin = report.Report.section
+
+        def section(whole, title, seconds, body):
+            self.title, self.begun = title, 0
+            if self.taken_at == (title, "at its start"):
+                self.now = self.end
+            begin(whole, title, seconds, body)
+
+        monkeypatch.setattr(report.Report, "section", section)
+
+    def check(self, taken_at=None):
+        """The figures, the report, and the history."""
+        self.taken_at, self.end = taken_at, self.now + gpu_check.BUDGET
+        files = [self.folder / name for name in ("figures.json", "report.md", "nvidia-h200.json")]
+        assert gpu_check.main([str(word) for word in (
+            files[1], "--json", files[0], "--history", self.folder, "--compile-cache", self.folder / "compiled",
+            "--binary", self.folder / "program", "--tests", self.folder / "program")]) == 0, files[1].read_text()
+        entries = json.loads(files[2].read_text())["entries"] if files[2].exists() else []
+        return json.loads(files[0].read_text()), files[1].read_text(), {entry["section"]: entry for entry in entries}
+
+    def run(self, command, seconds, errors=True, **kwargs):
+        words = [str(word) for word in command]
+        with self.lock:
+            self.begun += 1
+            if self.taken_at == (self.title, self.begun):
+                self.now = self.end
+            cut = self.now >= self.end
+            self.now += 0 if cut else 0.1
+            if not cut and words[1] in ("bench", "train", "gpu_peers.py"):
+                self.measured.append((self.title, *(word for word in words if str(self.folder) not in word and "/tmp" not in word)))
+        return runs.Done(-2 if cut else 0, self.answer(words, cut), cut)
+
+    def answer(self, words, cut):
+        def after(flag):
+            return words[words.index(flag) + 1]
+
+        few = 1 if cut else 2  # of what comes one after the other
+        if "--query-gpu=name" in words:
+            return "NVIDIA H200\n"
+        if "--gtest_list_tests" in words:
+            return "" if cut else "A.\n  One\n  Two\n"
+        if words[-1].startswith("--gtest_filter"):
+            return "".join(f"[ RUN      ] A.{name}\n[       OK ] A.{name} (0 ms)\n" for name in ("One", "Two")[:few])
+        if words[1:] == ["version", "--json"]:
+            return "{}"
+        if words[1:3] == ["bench", "nodes"]:
+            pathlib.Path(after("--save")).write_text(json.dumps({"nodes": ["a", "b"][:few]}))
+        elif words[1:3] == ["bench", "attention"]:
+            counts = [int(count) for count in after("--slices").split(",")]
+            speed = {f"{way}_{what}": 1 for way in ("forward", "backward") for what in ("ms", "gflops", "share")}
+            return json.dumps({"cases": [{"slices": count, **speed} for count in counts[:1 if cut else None]]})
+        elif words[1] == "bench":
+            times = {"high_precision_ms": {"median": 1}, "recipe_ms": {"median": 1}, "speedup": 1}
+            return json.dumps({"layers": [{"m": 1, "k": 1, "n": n, **times} for n in range(few)]})
+        elif words[1] == "train":
+            steps = 1 if cut else int(after("--steps"))
+            out = pathlib.Path(after("--out"))
+            out.mkdir(parents=True)
+            (out / "metrics.jsonl").write_text(steps * (json.dumps({"loss": 2, "tokens_per_second": 1}) + "\n"))
+            return '\n{"memory": {"arena_bytes": 1}}\n'
+        elif "export" in words or "bench.graphs" in words:
+            pathlib.Path(words[-1]).write_text("")
+        elif "gpu_peers.py" in words and not cut:
+            return json.dumps({"milliseconds": 1, "losses": 30 * [2]})
+        return ""
+
+
+def without_seconds(figures):
+    """Those that a whole section has in each call."""
+    figures = {key: value for key, value in figures.items() if key not in ("seconds", "passed_tests")}
+    if "curves" in figures:
+        figures["curves"].sort(key=json.dumps)
+    return figures
+
+
+TITLES = [getattr(gpu_check.Checks, name).__doc__.strip() for name, _ in gpu_check.SECTIONS]
+
+
+@pytest.mark.parametrize("cut", TITLES)
+def test_a_machine_that_is_taken_away_in_a_section(cut, tmp_path, monkeypatch):
+    def machine(name):
+        (tmp_path / name).mkdir()
+        return FakeMachine(tmp_path / name, monkeypatch)
+
+    original = report.Report.section  # each machine wraps it
+    full = machine("full")
+    expected, text, _ = full.check()
+    assert list(expected) == TITLES and "cut off" not in text and "left out" not in text
+    for at in ("at its start", 1, 2, 5):
+        monkeypatch.setattr(report.Report, "section", original)
+        taken = machine(str(at))
+        figures, text, entries = taken.check((cut, at))
+        assert list(figures) == TITLES
+        if not figures[cut]["cut_off"]:
+            assert at in (2, 5)  # it needs fewer programs
+            continue
+        k = TITLES.index(cut)
+        for title in TITLES[:k]:
+            assert without_seconds(figures[title]) == without_seconds(expected[title])
+        for title in TITLES[k + 1:]:
+            assert figures[title]["cut_off"] == ["all of it"]
+        for what in figures[cut]["cut_off"]:
+            assert f"cut off by the time budget: {what}" in text
+        assert list(entries) == TITLES[:k + (at != "at its start")]
+        for title, entry in entries.items():
+            kept, entry = without_seconds(figures[title]), without_seconds(entry)
+            assert kept == {key: entry[key] for key in kept}
+        # The next call goes on with the rest.
+        again, text, entries = taken.check()
+        assert list(again) == list(entries) == TITLES and "cut off by" not in text
+        assert text.count("It was measured in this window before.") == k
+        for title in TITLES:
+            assert without_seconds(again[title]) == without_seconds(expected[title])
+        if cut != "Loss curves beside the CPU's":  # both sides of a curve run again
+            assert collections.Counter(taken.measured) == collections.Counter(full.measured)
+
+
+def test_what_pytorch_compiled_travels(tmp_path):
+    def cache(name, **kwargs):
+        return compile_cache.CompileCache(tmp_path / name, tmp_path / "a/gpu.tar.gz", **kwargs)
+
+    def files(name):
+        return {str(path.relative_to(tmp_path / name)): path.read_bytes()
+                for path in (tmp_path / name).rglob("*") if path.is_file()}
+
+    one = cache("one")
+    assert one.unpack() == "" and one.pack() == ""  # there is nothing yet
+    old, new = tmp_path / "one/inductor/old", tmp_path / "one/triton/x/new"
+    for path, age in ((old, 1000), (new, 2000)):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(os.urandom(2 << 20))
+        os.utime(path, (age, age))
+    assert one.pack() == "gpu.tar.gz: 2 files, 4.0 MiB." and one.pack() == ""  # nothing new
+    two = cache("two")
+    assert two.unpack() == "" and files("two") == files("one")
+    assert two.pack() == ""  # still what is in the archive
+    # The newest files come first, and the others are named.
+    small = cache("one", most=4 << 20)
+    assert small.pack() == ("gpu.tar.gz: 1 files, 2.0 MiB. 1 older or larger files are left out, because an archive has "
+                            "at most 4 MiB.")
+    assert cache("three").unpack() == "" and list(files("three")) == ["triton/x/new"]
+    environment = one.environment()
+    assert {str(tmp_path / "one/inductor"), str(tmp_path / "one/triton")} < set(environment.values())
+
+
+def test_bad_archives_are_named(tmp_path):
+    archive = tmp_path / "gpu.tar.gz"
+    cache = compile_cache.CompileCache(tmp_path / "folder/cache", archive)
+    with tarfile.open(archive, "w:gz") as members:
+        for name in ("../outside", "/tmp/absolute", "inside"):
+            member = tarfile.TarInfo(name)
+            member.size = 200000
+            members.addfile(member, io.BytesIO(os.urandom(200000)))
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/"
+        members.addfile(link)
+    assert cache.unpack() == "gpu.tar.gz: refused ../outside, /tmp/absolute, link"
+    assert [path.name for path in (tmp_path / "folder").rglob("*")] == ["cache", "inside"]
+    whole = archive.read_bytes()
+    broken = whole[:-9] + bytes(9), whole[:300000], b"no archive", b""
+    for i, content in enumerate(broken):
+        archive.write_bytes(content)
+        cache = compile_cache.CompileCache(tmp_path / f"folder/{i}", archive)
+        assert cache.unpack().startswith("gpu.tar.gz is ignored: ")
+        assert not (tmp_path / f"folder/{i}").exists()
 
 
 def test_tests_that_never_passed_come_first(tmp_path, monkeypatch):
