@@ -13,11 +13,11 @@
 #
 # --pack runs where the programs were built (./dev build). It copies onnx-fp8,
 # test_cuda_device and the libraries that they are linked to, but for those of
-# the compiler and of C, into build/release/pack, without symbols, compressed, and
-# writes the graph of a large model beside them. The tree and this folder are all
-# that must travel. --torchao adds that package, --history what earlier machines
-# have shown and compiled. --logs keeps all that the programs print, which a
-# report only quotes.
+# the compiler and of C, into build/release/pack, without symbols, compressed,
+# and writes the graph of a large model beside them. The tree and this folder
+# are all that must travel. --torchao adds that package, --history what earlier
+# machines have shown and compiled. --logs keeps all that the programs print,
+# which a report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=build/release pack=build/release/pack

@@ -27,7 +27,8 @@ class Shape:
 
 # GPT-2's layer, Llama's layer, and each with the other's length. The most
 # telling ones come first.
-SHAPES = (Shape(1024, 64, 12, 16, (1, 4, 8)), Shape(8192, 128, 32, 1, (1, 4, 8)),
+SHAPES = (Shape(1024, 64, 12, 16, (1, 4, 8)),
+          Shape(8192, 128, 32, 1, (1, 4, 8)),
           Shape(1024, 128, 32, 8, (1, 4, 8)),
           Shape(8192, 64, 12, 2, (1, 2, 4, 8)))
 QUICK = (Shape(32, 16, 2, 4, (1, 2, 8)),)

@@ -149,8 +149,8 @@ class Checks:
 
 
 # Seconds of each section, the most telling ones first. With the start of a
-# machine they fit a window of ten minutes. A program that does not end when it is
-# interrupted takes ten more.
+# machine they fit a window of fifteen minutes. A program that does not end when
+# it is interrupted takes ten more.
 SECTIONS = (("machine", 10), ("kernels", 35), ("end_to_end", 120),
             ("llama", 100), ("nodes", 35), ("attention", 30), ("layers", 25),
             ("losses", 15), ("memcheck", 20), ("racecheck", 15))
@@ -197,9 +197,9 @@ def main(arguments=None):
         chosen.logs.mkdir(parents=True, exist_ok=True)
     runs.LOGS = chosen.logs
     chosen.gpu = history.gpu_name(chosen.provider)
-    archive = pathlib.Path(chosen.history, f"{chosen.gpu}.compile-cache.tar.gz") \
-        if chosen.history else None
-    chosen.compiled = compile_cache.CompileCache(chosen.compile_cache, archive)
+    chosen.compiled = compile_cache.CompileCache(
+        chosen.compile_cache, chosen.history and pathlib.Path(
+            chosen.history, f"{chosen.gpu}.compile-cache.tar.gz"))
     chosen.unpacked = chosen.compiled.unpack()
     os.environ.update(chosen.compiled.environment())
     chosen.history = history.History(chosen.history, chosen.gpu,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch has compiled, in an archive beside the history, so that the next
-machine with such a GPU compiles less. The archive may be deleted at any time."""
+"""What PyTorch has compiled, in an archive beside the history: the next machine
+with such a GPU compiles less. The archive may be deleted at any time."""
 import gzip
 import os
 import pathlib
@@ -15,7 +15,7 @@ MARGIN = 1 << 20
 
 
 def environment(folder):
-    """The variables with which PyTorch and Triton keep all of it in `folder`."""
+    """The variables that let PyTorch and Triton keep all of it in `folder`."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
             "TRITON_CACHE_DIR": str(folder / "triton"),
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
@@ -79,7 +79,7 @@ class CompileCache:
 
 
 def _write(draft, folder, state, most):
-    """Returns the number of files that did not fit, were they not compressed."""
+    """Returns the number of files that might not fit."""
     left_out = 0
     with open(draft, "wb") as raw:
         with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=6) as archive:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `bench nodes` and `bench linear` run on a GPU.
+// What `bench nodes`, `bench attention` and `bench linear` run on a GPU.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,6 +11,7 @@
 #include "cli/bench/node_speed.h"
 #include "cli/bench/random_tensor.h"
 #include "cli/bench/resident_layer.h"
+#include "cli/bench/sliced_attention.h"
 #include "providers/cuda/cuda_provider.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "training/make_provider.h"
@@ -45,6 +46,25 @@ TEST(CudaBenchNodes, AreRecorded) {
   NodeCase node = OtherCases(SmallNodeSizes(), DType::kBFloat16).front();
   auto graph = MakeNodeGraph(node, DType::kBFloat16, {&cuda->Kernels()});
   EXPECT_GT(TimeNode(graph->nodes().front(), *cuda, 0).runs, 2);
+}
+
+// Each with a part of the batch.
+TEST(CudaBenchAttention, RunsInSlices) {
+  auto cuda = MakeCudaProvider();
+  SlicedAttention one = {.dtype = "bf16",
+                         .sizes = {.batch = 4,
+                                   .sequence = 16,
+                                   .heads = 2,
+                                   .kv_heads = 2,
+                                   .head_size = 8},
+                         .slices = 2};
+  Measure(*cuda, 0, &one);
+  EXPECT_EQ(one.error + one.note, "");
+  EXPECT_GT(one.forward.runs, 2);
+  EXPECT_GT(one.backward.runs, 2);
+  one.slices = 3;
+  Measure(*cuda, 0, &one);
+  EXPECT_EQ(one.note, "a batch of 4 has no 3 equal slices");
 }
 
 struct MovedCase {

@@ -185,3 +185,22 @@ def test_attention_compares_with_the_gemm():
             assert share > 0 and case[f"{direction}_share"] == pytest.approx(share)
     text = run("bench", "attention", "--sequence", 16, "--head-size", 8, "--dtype", "bf16", "--seconds", 0).stdout
     assert re.search(r"^ *bf16 +8 +16 +128 ", text, re.M) and "fp32" not in text
+
+
+def test_attention_in_slices():
+    result = report("attention", "--sequence", 16, "--head-size", 8, "--dtype", "bf16,fp32", "--batch", 6, "--slices", "3,1,4")
+    assert (result["provider"], result["failed"], result["nondeterministic"]) == ("cpu", 0, False)
+    assert [(c["dtype"], c["batch"], c["slices"]) for c in result["cases"]] == [
+        (dtype, 6, slices) for dtype in ("bf16", "fp32") for slices in (1, 3, 4)]
+    for case in result["cases"]:
+        if case["slices"] == 4:
+            assert case["note"] == "a batch of 6 has no 4 equal slices" and "forward_ms" not in case
+            continue
+        operations = 4 * 6 * 4 * 8 * 16 * 16 / 2
+        assert case["forward_gflops"] == pytest.approx(operations / case["forward_ms"] / 1e6)
+        assert case["backward_gflops"] == pytest.approx(2.5 * operations / case["backward_ms"] / 1e6)
+        assert case["forward_share"] > 0 and case["backward_share"] > 0
+    text = run("bench", "attention", "--sequence", 16, "--head-size", 8, "--dtype", "bf16", "--slices", "1,3",
+               "--seconds", 0).stdout
+    assert re.search(r"^ *bf16 +8 +16 +4 +128 +1 +[\d.]+ ", text, re.M)
+    assert re.search(r"^ *bf16 +8 +16 +4 +128 +3 +none ", text, re.M) and "T 16: a batch of 128 has no 3 equal slices" in text
