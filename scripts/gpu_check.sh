@@ -84,7 +84,7 @@ if [[ -e $pack/onnx-fp8.gz ]]; then
 fi
 # Both sides shall run the same libraries: those of PyTorch's packages come
 # first, if there are any.
-for library in cublasLt cudnn nvrtc nccl; do
+for library in cublasLt cudnn nvrtc nccl cupti; do
   folder=$(python3 -c 'import nvidia, pathlib, sys
 print(next(file.parent for root in nvidia.__path__
            for file in pathlib.Path(root).rglob(f"lib{sys.argv[1]}.so.*")))' \

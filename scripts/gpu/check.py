@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from gpu import (attention, compile_cache, end_to_end, gtest, history, layers,
-                 llama, losses, predictions, report, runs)
+                 llama, losses, predictions, report, runs, timeline)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -23,6 +23,7 @@ class Checks:
         self.binary, self.tests = chosen.binary, chosen.tests
         self.history, self.gpu = chosen.history, chosen.gpu
         self.compiled, self.unpacked = chosen.compiled, chosen.unpacked
+        self._folder, self._gpt = tempfile.TemporaryDirectory(), None
 
     def machine(self, section):
         """Machine"""
@@ -60,6 +61,11 @@ class Checks:
         """compute-sanitizer racecheck"""
         self._sanitizer(section, "racecheck")
 
+    def timeline(self, section):
+        """Three steps as the GPU runs them"""
+        timeline.check(section, lambda: self._task(section), self.binary,
+                       self.provider, predictions.of(self.gpu, "timeline"))
+
     def nodes(self, section):
         """Nodes alone, beside the roofline"""
         with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +96,8 @@ class Checks:
 
     def end_to_end(self, section):
         """Training steps beside PyTorch and torchao"""
-        end_to_end.check(section, self.binary, self.provider, self.quick,
+        end_to_end.check(section, self._task(section), self.binary,
+                         self.provider, self.quick,
                          predictions.of(self.gpu, "end_to_end"))
         self._say(section, self.compiled.pack())
 
@@ -103,6 +110,13 @@ class Checks:
     def losses(self, section):
         """Loss curves beside the CPU's"""
         losses.check(section, self.binary, self.provider, self.quick)
+
+    def _task(self, section):
+        """The model of two sections."""
+        if not self._gpt:
+            self._gpt = end_to_end.Task(pathlib.Path(self._folder.name),
+                                        section, self.quick)
+        return self._gpt
 
     def _say(self, section, text):
         if text:
@@ -151,8 +165,8 @@ class Checks:
 # Seconds of each section, the most telling ones first. With the start of a
 # machine they fit a window of fifteen minutes. A program that does not end when
 # it is interrupted takes ten more.
-SECTIONS = (("machine", 10), ("kernels", 35), ("end_to_end", 120),
-            ("llama", 100), ("nodes", 35), ("attention", 30), ("layers", 25),
+SECTIONS = (("machine", 10), ("kernels", 35), ("timeline", 35),
+            ("end_to_end", 100), ("llama", 100), ("nodes", 35), ("attention", 30), ("layers", 25),
             ("losses", 15), ("memcheck", 20), ("racecheck", 15))
 BUDGET = sum(seconds for _, seconds in SECTIONS)
 

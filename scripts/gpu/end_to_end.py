@@ -137,7 +137,8 @@ def ours(task, binary, provider, recipe, seconds, *flags):
         "milliseconds": 1e3 * task.per_step() / statistics.median(speeds),
         "losses": [math.nan if e["loss"] is None else e["loss"]
                    for e in entries],
-        "arena_bytes": summary(done).get("memory", {}).get("arena_bytes"),
+        "arena_bytes": summary(done).get("arena_bytes"),
+        "state_bytes": summary(done).get("state_bytes"),
         "gpu_bytes": memory.peak_bytes}
 
 
@@ -164,39 +165,37 @@ def measure(section, rows, name, run):
         rows[name] = figures
 
 
-def check(section, binary, provider, quick, predicted):
-    with tempfile.TemporaryDirectory() as folder:
-        task = Task(pathlib.Path(folder), section, quick)
-        rows = dict(section.before.get("rows", {}))
-        for way in OURS[:2] if quick else OURS:
-            name = f"onnx-fp8, {' '.join(way)}"
-            if provider == "cuda" or not OF_CUDA & set(way):
-                measure(section, rows, name, lambda: ours(
-                    task, binary, provider, way[0], section.left(), *way[1:]))
-        section.data["again"] = section.before.get("again") or run_again(
-            section, rows.get(FIRST), task, binary, provider)
-        if not task.torch:
-            section.add("PyTorch is left out: " + (
-                "a quick run" if quick else "python3 can't import it"))
-        elif provider == "cuda":
-            has_torchao = imports("torchao.float8")
-            if not has_torchao:
-                section.add("torchao is left out: python3 can't import it")
-            for name in PEERS if has_torchao else PEERS[:1]:
-                measure(section, rows, f"PyTorch, {name}",
-                        lambda: theirs(task, name, section.left()))
-        section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
-        compare_losses(section, rows)
-        section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
-                    "bfloat16 but for FP8, on the same data. GPU memory is what "
-                    "its driver counts, with CUDA's own. The last column "
-                    "compares each step's loss with PyTorch's in bfloat16, or "
-                    "else with `off`.")
-        section.add(report.table(
-            ["program", "ms per step", "predicted", "tokens per second", "GPU MiB",
-             "first loss", "last loss", "largest difference"],
-            [line(name, row, task, reference(rows), predicted)
-             for name, row in rows.items()]))
+def check(section, task, binary, provider, quick, predicted):
+    rows = dict(section.before.get("rows", {}))
+    for way in OURS[:2] if quick else OURS:
+        name = f"onnx-fp8, {' '.join(way)}"
+        if provider == "cuda" or not OF_CUDA & set(way):
+            measure(section, rows, name, lambda: ours(
+                task, binary, provider, way[0], section.left(), *way[1:]))
+    section.data["again"] = section.before.get("again") or run_again(
+        section, rows.get(FIRST), task, binary, provider)
+    if not task.torch:
+        section.add("PyTorch is left out: " + (
+            "a quick run" if quick else "python3 can't import it"))
+    elif provider == "cuda":
+        has_torchao = imports("torchao.float8")
+        if not has_torchao:
+            section.add("torchao is left out: python3 can't import it")
+        for name in PEERS if has_torchao else PEERS[:1]:
+            measure(section, rows, f"PyTorch, {name}",
+                    lambda: theirs(task, name, section.left()))
+    section.data.update(model=task.name, tokens=task.per_step(), rows=rows)
+    compare_losses(section, rows)
+    section.add(f"Steps of {task.name} with {task.per_step()} tokens, "
+                "bfloat16 but for FP8, on the same data. GPU memory is what "
+                "its driver counts, with CUDA's own. The last column "
+                "compares each step's loss with PyTorch's in bfloat16, or "
+                "else with `off`.")
+    section.add(report.table(
+        ["program", "ms per step", "predicted", "tokens per second", "GPU MiB",
+         "first loss", "last loss", "largest difference"],
+        [line(name, row, task, reference(rows), predicted)
+         for name, row in rows.items()]))
 
 
 def run_again(section, figures, task, binary, provider):

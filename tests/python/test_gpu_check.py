@@ -37,13 +37,14 @@ def test_all_sections(tmp_path):
     text, figures = check(tmp_path, "--budget", "3000")  # a busy machine cuts nothing off
     assert "FAILED" not in text and "cut off" not in text
     assert list(figures) == [
-        "Machine", "Kernels and training beside the CPU", "Training steps beside PyTorch and torchao",
+        "Machine", "Kernels and training beside the CPU", "Three steps as the GPU runs them", "Training steps beside PyTorch and torchao",
         "Four layers of Llama-3-8B's width", "Nodes alone, beside the roofline", "Attention alone, in one call and in slices", "Layers in FP8 beside torchao's published speed-ups",
         "Loss curves beside the CPU's", "compute-sanitizer memcheck", "compute-sanitizer racecheck"]
     assert all(f"## {title}\n" in text for title in figures)
-    _, kernels, steps, llama, nodes, attention, layers, curves, *sanitizers = figures.values()
+    _, kernels, timeline, steps, llama, nodes, attention, layers, curves, *sanitizers = figures.values()
     for section in (kernels, *sanitizers):
         assert section["left_out"] == "the provider is cpu"
+    assert timeline["left_out"] == "the provider is cpu, whose nodes run one after the other"
     assert nodes["failed"] == 0 and len(nodes["nodes"]) > 80
     assert all(row["copy_share"] > 0 for row in nodes["nodes"] if "us" in row and row["group"] == "norms")
     name = "T 32, D 16, H 2, B 4; slices"
@@ -54,7 +55,7 @@ def test_all_sections(tmp_path):
     assert list(steps["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
     assert "PyTorch is left out: a quick run" in text
     assert list(llama["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
-    assert all(row["arena_bytes"] > 0 for row in llama["rows"].values())
+    assert all(row["arena_bytes"] > 0 and row["state_bytes"] > 0 for row in llama["rows"].values())
     assert len(curves["curves"]) == 4
     for curve in curves["curves"]:
         # Both sides are the CPU here.
@@ -236,6 +237,11 @@ def test_a_second_call_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch
         assert len(json.loads((folder / "gpu.json").read_text())["entries"]) == 9  # nothing is lost
 
 
+TIMELINE = {"steps": 3, "ms": 30, "idle_ms": 1, "host_ms": 0.5, "gpu": "h200", "notes": ["CUPTI lost 1 records"], "roles": [
+    {"role": "forward", "calls": 49, "least_ms": 2.5, "ms": 3, "gap_ms": 0.25, "beside_ms": 0},
+    {"role": "norm", "calls": 99, "least_ms": 1.5, "ms": 2, "gap_ms": 0.5, "beside_ms": 0}]}
+
+
 class FakeMachine:
     """Answers all programs of a check at once, by a clock of its own. It can be taken away at the start of a section,
     or in its n-th program: then no second is left."""
@@ -310,7 +316,10 @@ class FakeMachine:
             out = pathlib.Path(after("--out"))
             out.mkdir(parents=True)
             (out / "metrics.jsonl").write_text(steps * (json.dumps({"loss": 2, "tokens_per_second": 1}) + "\n"))
-            return '\n{"memory": {"arena_bytes": 1}}\n'
+            summary = {"arena_bytes": 1 << 20, "state_bytes": 1 << 20}
+            if "--timeline" in words:
+                summary["timeline"] = TIMELINE
+            return f"\n{json.dumps(summary)}\n"
         elif "export" in words or "bench.graphs" in words:
             pathlib.Path(words[-1]).write_text("")
         elif "gpu_peers.py" in words and not cut:
@@ -339,6 +348,8 @@ def test_a_machine_that_is_taken_away_in_a_section(cut, tmp_path, monkeypatch):
     full = machine("full")
     expected, text, _ = full.check()
     assert list(expected) == TITLES and "cut off" not in text and "left out" not in text
+    assert "| forward | 49 | 2.500 | 3.000 | 2.9 | 0.250 | 0.000 |" in text and "- CUPTI lost 1 records" in text
+    assert "| all | 148 | 4.000 | 5.000 | 24.5 | 0.750 | 0.000 |" in text
     for at in ("at its start", 1, 2, 5):
         monkeypatch.setattr(report.Report, "section", original)
         taken = machine(str(at))
