@@ -382,7 +382,7 @@ def test_profile_summary(tmp_path):
 def test_a_timeline_is_of_a_gpu(tmp_path):
     data = write_random(tmp_path / "d.npz", 16)
     flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--steps", 2, "--out", tmp_path / "run"]
-    done = run(*flags, "--timeline", tmp_path / "t.json", code=1)
+    done = run(*flags, "--timeline", tmp_path / "t.json", code=2)
     assert "--timeline: expected the provider cuda, got cpu" in done.stderr and "--profile writes" in done.stderr
     done = run(*flags, "--timeline-steps", 2, code=2)
     assert "--timeline-steps needs --timeline" in done.stderr

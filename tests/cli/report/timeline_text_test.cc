@@ -55,15 +55,15 @@ TEST(TimelineText, RolesAddUp) {
 Timeline: 12.000 ms of the device a step, the mean of 3; between launches it is idle for 0.250; the host starts a step in 0.500
 least: by the roofline of h200; gap: the device waits for the kernel; beside: another stream works, too
 
-role        kernels  least ms  ms      gap ms  beside ms
-forward           3     4.500   7.000   0.125      1.000
-collective        1     0.000   3.000   0.000      1.000
-all               4     4.500  10.000   0.125      2.000
+  role        kernels  least ms      ms  gap ms  beside ms
+  forward           3     4.500   7.000   0.125      1.000
+  collective        1     0.000   3.000   0.000      1.000
+  all               4     4.500  10.000   0.125      2.000
 
-node       role        shape       kernels  least ms  ms     gap ms  beside ms
-Gemm fc    forward     float[2,3]        2     4.000  6.000   0.125      1.000
-AllReduce  collective                    1     0.000  3.000   0.000      1.000
-Gemm head  forward                       1     0.500  1.000   0.000      0.000
+  node       role        shape       kernels  least ms     ms  gap ms  beside ms
+  Gemm fc    forward     float[2,3]        2     4.000  6.000   0.125      1.000
+  AllReduce  collective                    1     0.000  3.000   0.000      1.000
+  Gemm head  forward                       1     0.500  1.000   0.000      0.000
 )");
 }
 
@@ -77,7 +77,7 @@ TEST(TimelineText, WhatIsNotKnownIsLeftOut) {
   report.notes = {"the run had 2 steps\n"};
   std::ostringstream out;
   PrintTimeline(report, out);
-  EXPECT_EQ(out.str(), "  timeline: the run had 2 steps\\n\n");
+  EXPECT_EQ(out.str(), "  timeline: the run had 2 steps\\x0a\n");
 }
 
 }  // namespace
