@@ -273,7 +273,7 @@ class TrainingSession {
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
   // Of options.timeline, which ends with this call. Errors: those of started
-  // steps; the file can't be written.
+  // steps.
   virtual TimelineReport ReportTimeline() = 0;
   // Seconds since the session began, on several ranks.
   virtual TransferTimes Transfers() const = 0;

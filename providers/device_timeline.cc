@@ -127,10 +127,12 @@ DeviceTimeline::DeviceTimeline(ExecutionProvider& provider,
 }
 
 DeviceTimeline::~DeviceTimeline() {
+  if (finished_) return;
   try {
+    provider_.Synchronize();
     Finish();
   } catch (const Error&) {
-    // The constructor reported all errors that can be foreseen.
+    // Whoever waits for the steps reports their errors.
   }
 }
 
@@ -147,10 +149,7 @@ void DeviceTimeline::AddReplay(size_t recording) {
 
 void DeviceTimeline::BeginStep() {
   if (finished_) return;
-  if (begun_ == kStepsBefore) {
-    provider_.Synchronize();
-    provider_.activities()->Begin();
-  }
+  if (first_is_next()) provider_.activities()->Begin();
   in_step_ = true;
   if (++begun_ > kStepsBefore) {
     host_.emplace_back(provider_.activities()->Now(), 0);
@@ -162,7 +161,6 @@ void DeviceTimeline::EndStep() {
   in_step_ = false;
   if (host_.empty()) return;
   host_.back().second = provider_.activities()->Now();
-  if (begun_ == kStepsBefore + steps_) Finish();
 }
 
 void DeviceTimeline::Finish() {
@@ -174,7 +172,6 @@ void DeviceTimeline::Finish() {
                             kStepsBefore + 1));
     return;
   }
-  provider_.Synchronize();
   std::erase_if(host_, [](const auto& step) { return step.second == 0; });
   FindOwners(provider_.activities()->End());
   if (between_ > 0) {
@@ -184,7 +181,11 @@ void DeviceTimeline::Finish() {
   if (int64_t lost = provider_.activities()->Lost(); lost > 0) {
     notes_.push_back(Concat("CUPTI lost ", lost, " records"));
   }
-  if (!file_.empty()) WriteFileAtomically(file_, ChromeTrace() + "\n");
+  try {
+    if (!file_.empty()) WriteFileAtomically(file_, ChromeTrace() + "\n");
+  } catch (const Error& error) {
+    notes_.push_back(error.what());  // the run goes on
+  }
 }
 
 // Fills owned_. A launch whose records are not as many as those of its

@@ -36,22 +36,27 @@ class DeviceTimeline {
   // outlive the timeline. Errors: the file can't be written.
   DeviceTimeline(ExecutionProvider& provider, const std::string& file,
                  int64_t steps);
-  // As Finish, without its errors.
+  // Waits for the device. Finishes the timeline.
   ~DeviceTimeline();
 
   // A new Recording; its number.
   size_t AddRecording(std::vector<RecordedWork> works);
   void AddReplay(size_t recording);
 
-  // Around each step that the host starts. After the last one of the timeline
-  // EndStep waits for the device, and writes the file. Errors: as Finish's.
+  // Around each step that the host starts. REQUIRES: all started work is done
+  // if the step is the first of the timeline.
   void BeginStep();
   void EndStep();
-  // The run has ended, maybe too early. Errors: the file can't be written;
-  // those of the started work.
+  bool first_is_next() const { return !finished_ && begun_ == kStepsBefore; }
+  // The last step has ended, and Finish was not called yet.
+  bool is_complete() const {
+    return !finished_ && !in_step_ && begun_ == kStepsBefore + steps_;
+  }
+  // Ends the timeline, maybe too early, and writes the file. A note says why it
+  // can't be written. REQUIRES: all started work is done.
   void Finish();
 
-  // REQUIRES: Finish was called, or the last step has ended.
+  // REQUIRES: Finish was called.
   TimelineReport Report() const;
   std::string ChromeTrace() const;
 

@@ -155,6 +155,7 @@ struct Executor::AtEnd {
   ~AtEnd() {
     if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
     executor.Unbind();
+    executor.works_.reset();
   }
 };
 
@@ -319,7 +320,6 @@ void Executor::RunOrReplay(TensorMap& state) {
     noted_ = {};
     recording_ = provider_.Record([&] { RunSteps(state); });
     if (timeline_) in_timeline_ = timeline_->AddRecording(*std::move(works_));
-    works_.reset();
   }
   if (timeline_) timeline_->AddReplay(in_timeline_);
   recording_->Replay();

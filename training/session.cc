@@ -117,7 +117,10 @@ class Session : public TrainingSession {
     CheckRate(lr);
     if (step_done_) UseKeptScales();
     if (profiler_) profiler_->BeginStep();
-    if (timeline_) timeline_->BeginStep();
+    if (timeline_) {
+      if (timeline_->first_is_next()) Settle();
+      timeline_->BeginStep();
+    }
     StartedStep started{step_ + 1, "", {}};
     if (options_.grad_accum == 1) {
       PlannedStep& planned = Plan(StepKind::kTrain, micro_batches[0], false);
@@ -131,6 +134,10 @@ class Session : public TrainingSession {
     started_.Add(std::move(started));
     if (profiler_) profiler_->EndStep();
     if (timeline_) timeline_->EndStep();
+    if (timeline_ && timeline_->is_complete()) {
+      Settle();
+      timeline_->Finish();
+    }
   }
 
   StepResult Finish() override {
@@ -198,6 +205,7 @@ class Session : public TrainingSession {
 
   TimelineReport ReportTimeline() override {
     if (!timeline_) return {};
+    Settle();
     timeline_->Finish();
     return timeline_->Report();
   }

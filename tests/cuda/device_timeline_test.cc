@@ -186,7 +186,9 @@ output y
       timeline.BeginStep();
       executor.Run({{"x", x}}, state);
       timeline.EndStep();
+      cuda->Synchronize();
     }
+    timeline.Finish();
     const TimelineReport report = timeline.Report();
     EXPECT_TRUE(report.notes.empty()) << report.notes.front();
     std::map<std::string, std::string> kernel_of;
@@ -201,6 +203,21 @@ output y
     EXPECT_NE(kernel_of.at("Abs -> g").find("Abs"), std::string::npos);
   });
   EXPECT_EQ(errors, "");
+}
+
+// The timeline waits for the steps before it, and their errors stay errors.
+TEST(CudaTimelines, StepsThatFailBeforeIt) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.timeline = dir / "trace.json";
+  auto session = MakeSession(options, Recording());
+  TensorMap bad = Batch(1);
+  bad["labels"] = Tensor::From<int64_t>({6}, std::vector<int64_t>(6, 99));
+  session->Start({Batch(0)}, 1e-2);
+  session->Start({bad}, 1e-2);
+  ExpectError([&] { session->Start({Batch(2)}, 1e-2); },
+              "state must be restored");
+  ExpectError([&] { session->Step(Batch(2), 1e-2); }, "half updated");
 }
 
 #if defined(ONNX_FP8_NVTX_TOOL)

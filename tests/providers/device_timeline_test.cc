@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -76,6 +77,7 @@ output c
       timeline.BeginStep();
       if (i > 0) timeline.AddReplay(recording);
       timeline.EndStep();
+      EXPECT_EQ(timeline.is_complete(), i + 1 == 2 + steps);
     }
     timeline.Finish();
     return timeline.Report();
@@ -205,7 +207,13 @@ TEST_F(DeviceTimelineTest, TheTraceNamesNodesAndKernels) {
   EXPECT_EQ(trace[2]["name"], "device to host");
   EXPECT_NE(trace[1]["tid"], trace[2]["tid"]);
 
-  file_ = dir / "no/folder";
+  // The file can't be written: before a run that is an error, after it a note.
+  DeviceTimeline timeline(provider_, file_, 1);
+  for (int i = 0; i < 3; ++i) timeline.BeginStep();
+  std::filesystem::remove_all(dir.path());
+  timeline.Finish();
+  EXPECT_NE(timeline.Report().notes.back().find("trace.json"),
+            std::string::npos);
   EXPECT_THROW(Run({}), Error);
 }
 
