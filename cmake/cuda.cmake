@@ -203,8 +203,8 @@ set(checked_accesses -fsanitize=thread,alignment,bounds
 # says so and ends.
 file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
 string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
-  convolution_library launches many mx_product nccl ort_runner padded_product
-  device_timeline provider random_graphs step_memory traffic tune)
+  convolution_library device_timeline launches many moved_bytes mx_product nccl
+  ort_runner padded_product provider random_graphs step_memory traffic tune)
 list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
 list(APPEND cuda_device_tests tests/cuda/attention_case.cc
   tests/cuda/beside_cpu.cc tests/cuda/convolution_case.cc

@@ -6,14 +6,12 @@
 
 #include "base/temporary_folder.h"
 #include "cli/bench/layer_model.h"
-#include "cli/bench/moved_bytes.h"
 #include "cli/bench/node_cases.h"
 #include "cli/bench/node_speed.h"
 #include "cli/bench/random_tensor.h"
 #include "cli/bench/resident_layer.h"
 #include "cli/bench/sliced_attention.h"
 #include "providers/cuda/cuda_provider.h"
-#include "tests/cuda/emulation/emulation.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
@@ -65,41 +63,6 @@ TEST(CudaBenchAttention, RunsInSlices) {
   one.slices = 3;
   Measure(*cuda, 0, &one);
   EXPECT_EQ(one.note, "a batch of 4 has no 3 equal slices");
-}
-
-struct MovedCase {
-  const char* group;
-  NodeSizes sizes;
-};
-
-// The bytes that the copies of `bench nodes` have are really moved. What
-// several threads read counts for each of them.
-TEST(CudaBenchNodes, MoveTheBytesThatCopiesHave) {
-  if (!emulation::Checked()) return;  // only checked builds count
-  auto cuda = MakeCudaProvider();
-  NodeSizes matrix = {.tokens = 256, .heads = 1, .head_size = 128};
-  NodeSizes rows = {.tokens = 2, .vocabulary = 20000};
-  for (const auto& [group, sizes] :
-       {MovedCase{"casts", matrix}, {"losses", rows}}) {
-    for (const NodeCase& one : OtherCases(sizes, DType::kBFloat16)) {
-      if (one.group != group) continue;
-      SCOPED_TRACE(one.op + ", " + one.what);
-      auto graph = MakeNodeGraph(one, DType::kBFloat16, {&cuda->Kernels()});
-      const Node& node = graph->nodes().front();
-      emulation::ResetCounts();
-      EXPECT_EQ(Difference(node, *cuda, *cuda), 0);
-      double counted = 0;
-      for (const auto& [kernel, traffic] : emulation::Traffic()) {
-        counted += static_cast<double>(traffic.bytes_read);
-        counted += static_cast<double>(traffic.bytes_written);
-      }
-      // Both sides run once when they are made, and once more.
-      counted /= 4;
-      double moved = MovedBytes(node, *cuda);
-      EXPECT_GE(counted, 0.97 * moved);
-      EXPECT_LE(counted, 1.4 * moved);
-    }
-  }
 }
 
 // The first run allocates, the second one is recorded, the third is repeated.
