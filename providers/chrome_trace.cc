@@ -7,7 +7,7 @@
 #include "graph/node_cost.h"
 #include "graph/node_notes.h"
 #include "graph/print.h"
-#include "providers/profile.h"
+#include "providers/node_profile.h"
 
 namespace onnx_fp8 {
 

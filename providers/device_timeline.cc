@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "graph/node_cost.h"
 #include "providers/chrome_trace.h"
+#include "providers/node_profile.h"
 #include "providers/roofline.h"
 
 namespace onnx_fp8 {

@@ -11,6 +11,7 @@
 #include "graph/node_cost.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
+#include "providers/node_profile.h"
 
 namespace onnx_fp8 {
 namespace {

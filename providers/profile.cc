@@ -5,11 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "graph/node_cost.h"
-#include "graph/node_notes.h"
-#include "graph/op_facts.h"
-#include "graph/print.h"
 #include "providers/chrome_trace.h"
+#include "providers/node_profile.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -17,53 +14,6 @@ namespace {
 using Microseconds = std::chrono::duration<double, std::micro>;
 
 }  // namespace
-
-std::string ShapeOf(const Node& node) {
-  const Value* largest = nullptr;
-  for (const Value* value : node.outputs()) {
-    if (!value || (largest && !value->concrete())) continue;
-    bool larger =
-        !largest || (largest->concrete() &&
-                     NumElements(*value->shape) > NumElements(*largest->shape));
-    if (larger) largest = value;
-  }
-  return largest ? TypeText(*largest) : "";
-}
-
-std::string RoleOf(const Node& node) {
-  std::string role = NodeNote(node, "role");
-  if (!role.empty()) return role;
-  switch (FactsOf(node).kind) {
-    case OpKind::kQuantize:
-    case OpKind::kDequantize:
-    case OpKind::kScaleUpdate:
-      return "quantize";
-    case OpKind::kAttention:
-    case OpKind::kAttentionGrad:
-      return "attention";
-    case OpKind::kNorm:
-      return "norm";
-    case OpKind::kParameterUpdate:
-      return "optimizer";
-    case OpKind::kCollective:
-      return "collective";
-    default:
-      return node.part == Part::kOptimizer ? "optimizer" : "other";
-  }
-}
-
-NodeProfile DescribeNode(const Node& node) {
-  NodeCost cost = CostOf(node);
-  return {.node = node.Where(),
-          .op = OpName(node),
-          .role = RoleOf(node),
-          .fqn = NodeNote(node, "fqn"),
-          .shape = ShapeOf(node),
-          .calls = 1,
-          .flops = cost.flops,
-          .bytes = cost.bytes,
-          .eight_bit = FactsOf(node).kind == OpKind::kScaledProduct};
-}
 
 void Profiler::Add(const Node& node, Clock::time_point begin,
                    Clock::time_point end, Lane lane) {

@@ -11,15 +11,6 @@
 
 namespace onnx_fp8 {
 
-// The type of the node's first result, or of a larger one; "": it has none.
-std::string ShapeOf(const Node& node);
-
-// NodeProfile::role.
-std::string RoleOf(const Node& node);
-
-// The node with its cost, run once; no time.
-NodeProfile DescribeNode(const Node& node);
-
 // Where a node ran.
 enum class Lane { kHost = 1, kBeside = 2 };
 

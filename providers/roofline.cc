@@ -6,7 +6,7 @@
 
 #include "graph/node_cost.h"
 #include "graph/op_facts.h"
-#include "providers/profile.h"
+#include "providers/node_profile.h"
 
 namespace onnx_fp8 {
 namespace {

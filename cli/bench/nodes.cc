@@ -16,7 +16,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "graph/op_facts.h"
-#include "providers/profile.h"
+#include "providers/node_profile.h"
 
 namespace onnx_fp8 {
 namespace {
