@@ -18,8 +18,8 @@
 #include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
-#include "training/loss.h"
-#include "training/static_scales.h"
+#include "training/step/loss.h"
+#include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "graph/onnx/onnx_io.h"
-#include "training/ort_artifacts.h"
-#include "training/ort_state.h"
+#include "training/artifacts/ort_artifacts.h"
+#include "training/artifacts/ort_state.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "cli/old_flags.h"
 #include "cli/train_flags.h"
-#include "training/draw_weights.h"
+#include "training/step/draw_weights.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "cli/api_names.h"
-#include "training/draw_weights.h"
+#include "training/step/draw_weights.h"
 
 namespace onnx_fp8 {
 

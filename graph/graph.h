@@ -72,7 +72,7 @@ struct Value {
   bool is_input = false;     // listed in Graph::inputs
   bool is_sequence = false;  // a sequence of tensors; gone after import
   // A 16-bit float in which a float value is exact and is kept in memory;
-  // kUndefined: it is kept as `dtype` (providers/store_narrow.h).
+  // kUndefined: it is kept as `dtype` (providers/passes/store_narrow.h).
   DType narrow = DType::kUndefined;
 
   bool is_initializer() const { return data.defined(); }

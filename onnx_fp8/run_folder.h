@@ -5,8 +5,8 @@
 //   config.json     the settings of the run, and the path of its model
 //   model/          a copy of the model file, with its external data
 //   loss/           the same of a loss in a file
-//   metrics.jsonl   see training/metrics.h
-//   latest, checkpoints/   see training/checkpoint.h
+//   metrics.jsonl   see training/run/metrics.h
+//   latest, checkpoints/   see training/state/checkpoint.h
 //   best/           the same for the best checkpoint (TrainerSpec::save_best)
 //
 // It may come from somebody else: none of these may be a link, and whoever

@@ -40,9 +40,9 @@ namespace onnx_fp8 {
 
 // The loss of a session, docs/losses.md.
 struct LossSpec {
-  // The name of a row of the table in training/loss.cc; or "output:NAME": the
-  // graph computes the loss; or the path of a model from outputs and labels to
-  // the loss, FILE.onnx. "": no loss (Step is not possible).
+  // The name of a row of the table in training/step/loss.cc; or "output:NAME":
+  // the graph computes the loss; or the path of a model from outputs and labels
+  // to the loss, FILE.onnx. "": no loss (Step is not possible).
   std::string kind;
   std::string label = "labels";  // name of the label array and graph input
   std::string logits;            // output that the loss reads; "": the first
@@ -89,7 +89,7 @@ struct SessionOptions {
   std::vector<std::string> ties;
   // .safetensors with initial values by FQN or initializer name, a whole
   // state_dict too; "": the model's own. "normal:STD" draws weights whose data
-  // files are missing, by `seed`; see training/draw_weights.h.
+  // files are missing, by `seed`; see training/step/draw_weights.h.
   std::string init;
   // Logits of more bytes than these are computed in chunks of rows of about
   // this size, together with the loss and their gradients; 0: never; -1: above
@@ -127,7 +127,7 @@ struct SessionOptions {
   // Folder for the text of each graph after each pass; "": none is written.
   std::string dump_passes;
   // Names of passes that the session leaves out. PassesToSkip() of
-  // training/pipelines.h lists the passes that allow it.
+  // training/step/pipelines.h lists the passes that allow it.
   std::vector<std::string> skip_passes;
   // How much the model may ask for before a step runs; each for one plan.
   Budgets budgets = {};

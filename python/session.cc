@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "cli/ranks.h"
 #include "cli/train_flags.h"
-#include "training/loss.h"
 #include "training/make_provider.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
+#include "training/step/loss.h"
 
 namespace onnx_fp8 {
 namespace {

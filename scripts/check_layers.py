@@ -20,9 +20,13 @@ MAX_LINES = {".cc": 1000, ".cu": 1000}  # of other files 600
 # that is not named here belongs to the closest named folder above it.
 _DATA = {"base", "onnx_fp8"}
 _GRAPH = _DATA | {"graph"}
-_PROVIDERS = _GRAPH | {"collectives", "providers"}
-_TRAINING = _PROVIDERS | {"data", "optimizers"}
-_ALL = _TRAINING | {"training"}
+_PROVIDERS = _GRAPH | {"collectives", "providers", "providers/ops",
+                       "providers/passes", "providers/plan",
+                       "providers/report", "providers/run"}
+_BELOW = _PROVIDERS | {"data", "optimizers"}  # of training
+_ALL = _BELOW | {"training", "training/artifacts", "training/ranks",
+                 "training/run", "training/session", "training/state",
+                 "training/step"}
 MAY_INCLUDE = {
     "base": set(),
     "onnx_fp8": {"base"},
@@ -31,10 +35,26 @@ MAY_INCLUDE = {
     "graph": _DATA,
     "optimizers": _GRAPH,
     "providers": _GRAPH | {"collectives"},
-    "providers/cpu": _PROVIDERS,
-    "providers/cuda": _PROVIDERS,
+    "providers/ops": _GRAPH | {"providers"},
+    "providers/passes": _GRAPH | {"providers", "providers/ops"},
+    "providers/plan": _GRAPH | {"providers", "providers/passes"},
+    "providers/report": _GRAPH | {"collectives", "providers",
+                                  "providers/plan"},
+    "providers/run": _GRAPH | {"collectives", "providers", "providers/plan",
+                               "providers/report"},
+    "providers/cpu": _GRAPH | {"collectives", "providers", "providers/ops",
+                               "providers/run"},
+    "providers/cuda": _GRAPH | {"collectives", "providers", "providers/ops"},
     "providers/ort": _ALL | {"providers/cpu"},
-    "training": _TRAINING,
+    "training": _BELOW,
+    "training/ranks": _BELOW | {"training"},
+    "training/state": _BELOW | {"training", "training/ranks"},
+    "training/step": _BELOW | {"training", "training/ranks", "training/state"},
+    "training/gradients": _BELOW | {"training/ranks", "training/step"},
+    "training/session": _BELOW | {"training", "training/ranks",
+                                  "training/state", "training/step"},
+    "training/run": _BELOW | {"training", "training/state", "training/step"},
+    "training/artifacts": _BELOW | {"training", "training/step"},
     "cli": _ALL,
     "cli/report": _ALL | {"cli"},
     "cli/bench": _ALL | {"cli", "cli/report"},

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "graph/node_cost.h"
-#include "providers/plan_workspace.h"
+#include "providers/plan/plan_workspace.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/bench/node_case.h"
 #include "cli/bench/node_speed.h"
 #include "onnx_fp8/profile_report.h"
-#include "providers/roofline.h"
+#include "providers/report/roofline.h"
 
 namespace onnx_fp8 {
 

@@ -12,7 +12,7 @@
 
 #include "base/parallel.h"
 #include "cli/bench/timing.h"
-#include "providers/plan_workspace.h"
+#include "providers/plan/plan_workspace.h"
 
 namespace onnx_fp8 {
 namespace {

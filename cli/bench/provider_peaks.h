@@ -4,7 +4,7 @@
 #include <string>
 
 #include "providers/provider.h"
-#include "providers/roofline.h"
+#include "providers/report/roofline.h"
 
 namespace onnx_fp8 {
 

@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "graph/builder.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
-#include "training/training_model.h"
+#include "training/step/pipelines.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 namespace {

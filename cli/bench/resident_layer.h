@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "onnx_fp8/session.h"
-#include "providers/executor.h"
 #include "providers/provider.h"
+#include "providers/run/executor.h"
 
 namespace onnx_fp8 {
 

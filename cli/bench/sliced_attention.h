@@ -11,7 +11,7 @@
 
 #include "cli/bench/causal_attention.h"
 #include "cli/bench/node_speed.h"
-#include "providers/roofline.h"
+#include "providers/report/roofline.h"
 
 namespace onnx_fp8 {
 

@@ -15,7 +15,7 @@
 #include "cli/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
-#include "training/static_scales.h"
+#include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/report/text.h"
 #include "cli/run_session.h"
 #include "onnx_fp8/evaluate.h"
-#include "training/loss.h"
+#include "training/step/loss.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -12,8 +12,8 @@
 #include "cli/run_session.h"
 #include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
-#include "training/ort_artifacts.h"
-#include "training/ort_state.h"
+#include "training/artifacts/ort_artifacts.h"
+#include "training/artifacts/ort_state.h"
 
 namespace onnx_fp8 {
 namespace {

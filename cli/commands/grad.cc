@@ -8,7 +8,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
-#include "training/session_checks.h"
+#include "training/step/session_checks.h"
 
 namespace onnx_fp8 {
 namespace {

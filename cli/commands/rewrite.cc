@@ -14,8 +14,8 @@
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
 #include "graph/rewrite/rewrite_model.h"
-#include "training/ort_artifacts.h"
-#include "training/step_file.h"
+#include "training/artifacts/ort_artifacts.h"
+#include "training/step/step_file.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -12,10 +12,10 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/specialize.h"
-#include "providers/executor.h"
-#include "providers/expand_missing.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/run/executor.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
+#include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -25,10 +25,10 @@
 #include "cli/train_flags.h"
 #include "collectives/agreement.h"
 #include "onnx_fp8/trainer.h"
-#include "training/draw_weights.h"
-#include "training/loss.h"
 #include "training/make_provider.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
+#include "training/step/draw_weights.h"
+#include "training/step/loss.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -20,15 +20,15 @@
 #include "graph/views.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/recipe_text.h"
-#include "providers/plan.h"
-#include "providers/product_copies.h"
-#include "training/file_step.h"
+#include "providers/ops/product_copies.h"
+#include "providers/plan/plan.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
-#include "training/session_checks.h"
-#include "training/static_scales.h"
-#include "training/step_graph.h"
-#include "training/trains_line.h"
+#include "training/step/file_step.h"
+#include "training/step/pipelines.h"
+#include "training/step/session_checks.h"
+#include "training/step/static_scales.h"
+#include "training/step/step_graph.h"
+#include "training/step/trains_line.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -11,8 +11,8 @@
 #include "graph/passes/pass.h"
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
-#include "providers/roofline.h"
-#include "training/split_layers.h"
+#include "providers/report/roofline.h"
+#include "training/ranks/split_layers.h"
 
 namespace onnx_fp8 {
 

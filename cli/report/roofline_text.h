@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The least time of a step on a GPU (providers/roofline.h), for people and as
-// JSON.
+// The least time of a step on a GPU (providers/report/roofline.h), for people
+// and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <ostream>
 
 #include "onnx_fp8/profile_report.h"
-#include "providers/roofline.h"
+#include "providers/report/roofline.h"
 
 namespace onnx_fp8 {
 

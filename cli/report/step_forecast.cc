@@ -9,12 +9,12 @@
 #include "cli/flags.h"
 #include "cli/options.h"
 #include "graph/op_facts.h"
-#include "providers/memory_report.h"
+#include "providers/report/memory_report.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
-#include "training/sharded_state.h"
-#include "training/step_graph.h"
-#include "training/training_model.h"
+#include "training/ranks/sharded_state.h"
+#include "training/step/pipelines.h"
+#include "training/step/step_graph.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 namespace {

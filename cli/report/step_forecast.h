@@ -14,7 +14,7 @@
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/dataset.h"
 #include "onnx_fp8/session.h"
-#include "providers/timeline.h"
+#include "providers/report/timeline.h"
 
 namespace onnx_fp8 {
 

@@ -27,7 +27,7 @@ struct NotedCopy {
 
 struct StepNotes {
   std::string part;  // "whole", "micro" or "apply"
-  // The options that decided the graph, by name; training/step_settings.h.
+  // The options that decided the graph, by name; training/step/step_settings.h.
   std::map<std::string, std::string> settings;
   // Values of the graph by purpose: lr (an input), loss, grad_norm, ok, amax,
   // loss_scale, and seed, with which the backward begins.

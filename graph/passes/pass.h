@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A pass is a rewrite of a graph with a name; a pipeline is a list of passes.
-// The lists are in training/pipelines.cc.
+// The lists are in training/step/pipelines.cc.
 #pragma once
 
 #include <chrono>

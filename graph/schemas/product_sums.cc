@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FP8 products that are added to a matrix: y = c + product. A provider's pass
-// makes these ops (providers/add_to_sums.h). The bodies call the plain forms.
+// makes these ops (providers/passes/add_to_sums.h). The bodies call the plain
+// forms.
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/schemas.h"

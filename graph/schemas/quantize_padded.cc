@@ -2,7 +2,7 @@
 //
 // Quantizers that add zeros, and products that read their codes. GPUs multiply
 // FP8 matrices whose sizes are multiples of 16. A provider's pass makes these
-// ops (providers/pad_operands.h). The bodies call the plain forms.
+// ops (providers/passes/pad_operands.h). The bodies call the plain forms.
 #include "graph/schemas/quantize_padded.h"
 
 #include "base/check.h"

@@ -10,7 +10,7 @@
 #include "providers/cpu/math/bandwidth.h"
 #include "providers/cpu/math/isa.h"
 #include "providers/cpu/register.h"
-#include "providers/progress_thread.h"
+#include "providers/run/progress_thread.h"
 
 namespace onnx_fp8 {
 namespace {

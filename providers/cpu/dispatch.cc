@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "providers/arguments.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

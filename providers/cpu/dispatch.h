@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "onnx_fp8/dtype.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/for_width.h"
 #include "providers/kernel.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8 {
 

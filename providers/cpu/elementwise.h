@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 

@@ -11,9 +11,9 @@
 
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/arguments.h"
 #include "providers/cpu/math/narrow_floats.h"
 #include "providers/kernel.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 

@@ -9,7 +9,7 @@
 
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/tasks.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

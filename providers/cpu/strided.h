@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "onnx_fp8/shape.h"
-#include "providers/at_element.h"
+#include "providers/ops/at_element.h"
 
 namespace onnx_fp8 {
 

@@ -12,7 +12,7 @@
 #include "providers/ort/ort_graph.h"
 #include "providers/ort/rewrite_products.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
+#include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "onnx_fp8/recipe_text.h"
-#include "training/static_scales.h"
+#include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {

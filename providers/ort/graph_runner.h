@@ -12,7 +12,7 @@
 #include "graph/graph.h"
 #include "graph/passes/pass.h"
 #include "graph/passes/specialize.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {

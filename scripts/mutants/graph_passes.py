@@ -49,7 +49,7 @@ MUTANTS = (
       "graph/passes/fuse_attention.cc",
       "if (may_pack_ && !s.relative)", "if (may_pack_ || !s.relative)",
       PACK_ATTENTION),
-    M("pipelines: tensor parallelism packs, too", "training/pipelines.cc",
+    M("pipelines: tensor parallelism packs, too", "training/step/pipelines.cc",
       "FusionPasses(source.mesh.tp == 1)", "FusionPasses(source.mesh.tp > 0)",
       training("*TensorParallel*")),
     M("fuse attention: k keeps a factor before its Transpose",

@@ -28,6 +28,6 @@ MUTANTS = (
       "if (d.fp8 && fused.contains(y)) chosen.insert(y);",
       "if (!d.fp8 && fused.contains(y)) chosen.insert(y);",
       python("ort_rewrite and products")),
-    M("artifacts: half a folder stays", "training/ort_artifacts.cc",
+    M("artifacts: half a folder stays", "training/artifacts/ort_artifacts.cc",
       "    RemoveTree(made);\n", "", python("ort_rewrite and nothing_is_left")),
 )

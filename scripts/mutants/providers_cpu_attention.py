@@ -10,7 +10,7 @@ BACKWARD = "providers/cpu/attention/backward.cc"
 ROWS = "providers/cpu/attention/rows.h"
 MATRIX = "providers/cpu/gemm/packed_matrix.cc"
 
-SIZES = "providers/attention_sizes.cc"
+SIZES = "providers/ops/attention_sizes.cc"
 
 MUTANTS = (
     M("attention: packed v begins where k does", SIZES,
@@ -20,7 +20,7 @@ MUTANTS = (
       ".batch = time_first ? row : z->t * row,", ".batch = z->t * row,",
       ATTENTION),
     M("attention: packed gradients are not measured",
-      "providers/attention_sizes.cc",
+      "providers/ops/attention_sizes.cc",
       "for (size_t i = 0; i < count(); ++i) places.push_back(i);\n"
       "  return places;", "return places;", providers("*Amax*")),
     M("attention: any perm", SIZES,

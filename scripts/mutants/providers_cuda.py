@@ -324,7 +324,7 @@ MUTANTS = (
     M("cuda broadcast: one number is a vector", "providers/cuda/core/broadcast.h",
       "offsets[1] = at * b.strides[1][0];", "offsets[1] = at * b.strides[0][0];",
       cuda("*CudaKernelsTest*:*CudaOpsTest*")),
-    M("cuda plan: a workspace knows no axes", "providers/plan_workspace.cc",
+    M("cuda plan: a workspace knows no axes", "providers/plan/plan_workspace.cc",
       "inputs[i] = node.in(i)->data;", "", OPS),
     M("cuda blocks: a long row has the peak of its last piece",
       "providers/cuda/fp8/held_blocks.cu",
@@ -364,7 +364,7 @@ MUTANTS = (
     M("cuda timeline: lost records are not counted",
       "providers/cuda/profiling/cupti_trace.cc",
       "lost_ += static_cast<int64_t>(dropped);", "", TIMELINE),
-    M("cuda timeline: work of another node", "providers/executor.cc",
+    M("cuda timeline: work of another node", "providers/run/executor.cc",
       "  RunKernels(call_);\n  NoteWork(steps, Lane::kHost);\n",
       "  NoteWork(steps, Lane::kHost);\n  RunKernels(call_);\n", TIMELINE),
 )

@@ -70,10 +70,10 @@ MUTANTS = (
     M("python: a dict is no list of options", "python/onnx_fp8/_options.py",
       'return [f"{key}={_word(item)}" for key, item in value.items()]',
       "return [_word(key) for key in value]", package("commands_do")),
-    M("state: of any model", "training/session_state.cc",
+    M("state: of any model", "training/state/session_state.cc",
       "Check(state.notes.at(kModel) == fingerprint,", "Check(!fingerprint.empty(),",
       package("something_else")),
-    M("state: weights of any shape", "training/session.cc",
+    M("state: weights of any shape", "training/session/session.cc",
       "    CheckWeights(weights, Weights(), options_.model);\n", "",
       package("weights_by_name")),
 )

@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/temporary_folder.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/user_cache.h"
 #include "tests/graph/parse.h"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/attention_case.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"

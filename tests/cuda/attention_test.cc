@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "providers/cuda/cuda_provider.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
 #include "tests/cuda/attention_case.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"

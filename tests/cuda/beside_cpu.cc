@@ -14,8 +14,8 @@
 #include "graph/op_facts.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "graph/graph.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 
 namespace onnx_fp8 {
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"

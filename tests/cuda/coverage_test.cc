@@ -11,12 +11,12 @@
 
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/expand_missing.h"
-#include "providers/plan.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/plan/plan.h"
 #include "tests/support/corpus.h"
 #include "tests/training/corpus_step.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
+#include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {

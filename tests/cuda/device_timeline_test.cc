@@ -16,15 +16,15 @@
 
 #include "providers/cuda/cuda_provider.h"
 #include "providers/cuda/profiling/cupti.h"
-#include "providers/device_timeline.h"
-#include "providers/executor.h"
+#include "providers/run/device_timeline.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation_test/child.h"
 #include "tests/cuda/process_ranks.h"
 #include "tests/graph/parse.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

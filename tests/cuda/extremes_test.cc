@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/providers/extreme_cases.h"
 
 namespace onnx_fp8 {

@@ -10,9 +10,9 @@
 
 #include "graph/onnx/verify.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/fuse_quantize.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/fuse_quantize.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/special_values.h"
 #include "tests/providers/quantized_graph.h"

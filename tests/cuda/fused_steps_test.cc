@@ -11,7 +11,7 @@
 #include "tests/support/corpus.h"
 #include "tests/training/corpus_step.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
+#include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/providers/kernel_cases.h"
 

@@ -14,7 +14,7 @@
 #include "tests/support/corpus.h"
 #include "tests/support/forwarding_provider.h"
 #include "tests/training/corpus_case.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

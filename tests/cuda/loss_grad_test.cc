@@ -13,9 +13,9 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/join_loss_gradient.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/join_loss_gradient.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"

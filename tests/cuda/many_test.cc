@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/divide_up.h"
-#include "providers/executor.h"
+#include "providers/ops/divide_up.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"

@@ -2,7 +2,7 @@
 //
 // Products with a scale for 32 elements of k, in float8e8m0: on Blackwell by
 // cuBLASLt, on Hopper of decoded operands. Scales that a recipe keeps as floats
-// become such bytes (providers/mx_scales.h).
+// become such bytes (providers/passes/mx_scales.h).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 #include "tests/graph/parse.h"
 #include "tests/support/corpus.h"
 #include "tests/training/corpus_case.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

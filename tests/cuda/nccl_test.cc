@@ -16,7 +16,7 @@
 #include "providers/cuda/collectives/local_rank.h"
 #include "providers/cuda/collectives/nccl.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/cuda/process_ranks.h"
 #include "tests/graph/parse.h"
@@ -24,7 +24,7 @@
 #include "tests/training/corpus_case.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "graph/builder.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
 

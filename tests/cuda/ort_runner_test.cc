@@ -22,7 +22,7 @@
 #include "tests/providers/cpu/run_node.h"
 #include "tests/support/paths.h"
 #include "tests/training/files.h"
-#include "training/pipelines.h"
+#include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -4,15 +4,15 @@
 #include <algorithm>
 
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/memory_limit.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

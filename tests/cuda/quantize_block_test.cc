@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"

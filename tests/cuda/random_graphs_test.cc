@@ -13,7 +13,7 @@
 #include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 
 namespace onnx_fp8 {

@@ -11,9 +11,9 @@
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/expand_missing.h"
-#include "providers/k_major.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/passes/k_major.h"
+#include "providers/passes/store_narrow.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
 

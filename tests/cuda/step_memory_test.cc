@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/attention_case.h"
 #include "tests/cuda/convolution_library.h"
 #include "tests/cuda/emulation/emulation.h"
@@ -24,7 +24,7 @@
 #include "tests/support/forwarding_provider.h"
 #include "tests/training/corpus_case.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

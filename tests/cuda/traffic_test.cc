@@ -15,9 +15,9 @@
 
 #include "base/check.h"
 #include "providers/cuda/cuda_provider.h"
-#include "providers/executor.h"
-#include "providers/fuse_quantize.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/fuse_quantize.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"

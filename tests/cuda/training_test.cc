@@ -11,7 +11,7 @@
 #include "tests/training/corpus_case.h"
 #include "tests/training/small_model.h"
 #include "training/make_provider.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -18,7 +18,7 @@
 #include "tests/cuda/user_cache.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8::cuda {
 namespace {

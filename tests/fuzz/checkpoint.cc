@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint.h"
+#include "training/state/checkpoint.h"
 
 #include <onnx/defs/parser.h>
 
@@ -14,7 +14,7 @@
 #include "onnx_fp8/session.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
-#include "training/static_scales.h"
+#include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,8 +8,8 @@
 #include "onnx_fp8/speed_table.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
-#include "training/metrics.h"
-#include "training/static_scales.h"
+#include "training/run/metrics.h"
+#include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {

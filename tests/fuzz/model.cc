@@ -6,12 +6,12 @@
 #include "graph/node_cost.h"
 #include "graph/rewrite/rewrite_model.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
-#include "providers/expand_missing.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/run/executor.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch.h"
-#include "training/step_graph.h"
-#include "training/training_model.h"
+#include "training/step/step_graph.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 namespace {

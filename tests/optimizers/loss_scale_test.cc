@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/support/forwarding_provider.h"
 

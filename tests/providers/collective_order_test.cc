@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "graph/op_facts.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/plan.h"
+#include "providers/plan/plan.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {

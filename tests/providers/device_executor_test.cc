@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/device_provider.h"
 

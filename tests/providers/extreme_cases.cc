@@ -13,7 +13,7 @@
 #include "graph/infer_shapes.h"
 #include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/expand_missing.h"
+#include "providers/passes/expand_missing.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {

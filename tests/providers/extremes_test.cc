@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
-#include "providers/expand_missing.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/run/executor.h"
 #include "tests/providers/extreme_cases.h"
 
 namespace onnx_fp8 {

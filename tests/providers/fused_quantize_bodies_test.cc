@@ -9,9 +9,9 @@
 #include "graph/infer_shapes.h"
 #include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
-#include "providers/expand_missing.h"
-#include "providers/fuse_quantize.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/passes/fuse_quantize.h"
+#include "providers/run/executor.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/quantized_graph.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "graph/print.h"
-#include "providers/plan.h"
+#include "providers/plan/plan.h"
 #include "tests/providers/toy.h"
 
 namespace onnx_fp8 {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/toy.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "graph/graph.h"
-#include "providers/executor.h"
 #include "providers/provider.h"
+#include "providers/run/executor.h"
 
 namespace onnx_fp8 {
 

@@ -18,14 +18,14 @@ def places(pattern):
 
 @pytest.mark.parametrize("pattern, expected", [
     # The row, with the functions of the loss; its test.
-    (r"bce_with_logits", ["training/loss.cc"]),
+    (r"bce_with_logits", ["training/step/loss.cc"]),
     # The schema with its body, the update, the row, the kernel.
     (r'"Adam"|"adam"|AppendAdam\b',
      ["graph/schemas/optimizers.cc", "optimizers/adam.cc", "optimizers/update.h", "providers/cpu/ops/optimizer.cc"]),
     # The pass that rewrites the graph, the field, the row.
     (r"fast_accum_dgrad", ["graph/fp8/fp8_rewrite.cc", "onnx_fp8/recipe.h", "onnx_fp8/recipe_text.cc"]),
     # The flag, the field, the code that reads it.
-    (r"max_plans|max-plans", ["cli/options.cc", "onnx_fp8/session.h", "training/session.cc"]),
+    (r"max_plans|max-plans", ["cli/options.cc", "onnx_fp8/session.h", "training/session/session.cc"]),
 ], ids=["loss", "optimizer", "recipe", "flag"])
 def test_places_of(pattern, expected):
     assert places(pattern) == expected

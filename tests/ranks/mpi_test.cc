@@ -9,7 +9,7 @@
 #include "collectives/agreement.h"
 #include "collectives/launcher.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/ranks/world.h"
 #include "tests/support/collective_cases.h"

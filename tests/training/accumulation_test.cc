@@ -9,7 +9,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
-#include "training/checkpoint.h"
+#include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,7 +7,7 @@
 #include "data/safetensors.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
-#include "training/loss.h"
+#include "training/step/loss.h"
 
 namespace onnx_fp8 {
 

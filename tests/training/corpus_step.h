@@ -4,8 +4,8 @@
 #include "graph/evaluator.h"
 #include "graph/passes/pass.h"
 #include "tests/training/corpus_case.h"
-#include "training/step_graph.h"
-#include "training/training_model.h"
+#include "training/step/step_graph.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 

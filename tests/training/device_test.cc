@@ -5,7 +5,7 @@
 #include "tests/support/corpus.h"
 #include "tests/training/corpus_case.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -11,8 +11,8 @@
 #include "graph/passes/expand.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/cpu/cpu_provider.h"
-#include "training/autodiff.h"
 #include "training/make_provider.h"
+#include "training/step/autodiff.h"
 
 namespace onnx_fp8 {
 

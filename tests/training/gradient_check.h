@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "training/autodiff.h"
+#include "training/step/autodiff.h"
 
 namespace onnx_fp8 {
 

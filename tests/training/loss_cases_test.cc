@@ -16,9 +16,9 @@
 #include "base/check.h"
 #include "tests/support/paths.h"
 #include "tests/training/gradient_check.h"
-#include "training/loss.h"
-#include "training/loss_values.h"
 #include "training/make_provider.h"
+#include "training/step/loss.h"
+#include "training/step/loss_values.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/mapped_file.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/training/files.h"
-#include "training/checkpoint.h"
+#include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -10,8 +10,8 @@
 #include "tests/training/files.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
-#include "training/checkpoint.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
+#include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
 namespace {

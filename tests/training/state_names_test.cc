@@ -11,7 +11,7 @@
 #include "tests/support/thread_ranks.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

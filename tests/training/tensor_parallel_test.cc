@@ -15,10 +15,10 @@
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/make_provider.h"
-#include "training/make_session.h"
-#include "training/pipelines.h"
-#include "training/step_graph.h"
-#include "training/training_model.h"
+#include "training/session/make_session.h"
+#include "training/step/pipelines.h"
+#include "training/step/step_graph.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 namespace {

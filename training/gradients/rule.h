@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "training/gradients.h"
+#include "training/step/gradients.h"
 
 namespace onnx_fp8 {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/gradients.h"
+#include "training/step/gradients.h"
 
 namespace onnx_fp8 {
 

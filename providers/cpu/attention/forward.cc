@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"
 #include "providers/cpu/gemm/packed_matrix.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -13,7 +13,7 @@
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/narrow_floats.h"
 #include "providers/cpu/stored.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 

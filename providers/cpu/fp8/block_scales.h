@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "providers/block_grid.h"
 #include "providers/kernel.h"
+#include "providers/ops/block_grid.h"
 
 namespace onnx_fp8 {
 

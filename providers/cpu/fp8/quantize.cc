@@ -9,12 +9,12 @@
 #include <limits>
 
 #include "base/check.h"
-#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 

@@ -9,7 +9,6 @@
 
 #include "base/parallel.h"
 #include "onnx_fp8/float8.h"
-#include "providers/arguments.h"
 #include "providers/cpu/fp8/block_scales.h"
 #include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/float8_kernels.h"
@@ -17,7 +16,8 @@
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

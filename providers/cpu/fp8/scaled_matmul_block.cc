@@ -17,7 +17,7 @@
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/cpu/register.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

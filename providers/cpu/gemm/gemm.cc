@@ -15,7 +15,7 @@
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/cpu/gemm/write_result.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

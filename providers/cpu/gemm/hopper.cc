@@ -10,7 +10,7 @@
 #include "providers/cpu/gemm/write_result.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

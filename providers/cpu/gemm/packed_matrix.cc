@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 

@@ -11,7 +11,7 @@
 
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

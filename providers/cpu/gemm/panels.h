@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "onnx_fp8/dtype.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 

@@ -15,7 +15,7 @@
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/register.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 #include "providers/seed.h"
 
 namespace onnx_fp8 {

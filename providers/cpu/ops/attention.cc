@@ -4,14 +4,14 @@
 // themselves are in providers/cpu/attention/.
 #include <cstring>
 
-#include "providers/arguments.h"
-#include "providers/attention_ops.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/attention/backward.h"
 #include "providers/cpu/attention/forward.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/attention_ops.h"
 
 namespace onnx_fp8 {
 namespace {

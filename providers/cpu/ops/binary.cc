@@ -9,10 +9,10 @@
 #include <type_traits>
 
 #include "base/saturating_cast.h"
-#include "providers/bit_shift.h"
-#include "providers/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/register.h"
+#include "providers/ops/bit_shift.h"
+#include "providers/ops/broadcast.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -10,8 +10,6 @@
 
 #include "base/saturating_cast.h"
 #include "onnx_fp8/float8.h"
-#include "providers/arguments.h"
-#include "providers/bit_cast.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"
@@ -19,6 +17,8 @@
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/bit_cast.h"
 
 namespace onnx_fp8 {
 namespace {

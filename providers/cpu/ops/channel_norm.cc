@@ -6,13 +6,13 @@
 #include <cmath>
 #include <vector>
 
-#include "providers/arguments.h"
-#include "providers/broadcast.h"
-#include "providers/channels.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/norm.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/broadcast.h"
+#include "providers/ops/channels.h"
 
 namespace onnx_fp8 {
 namespace {

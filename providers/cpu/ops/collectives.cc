@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "collectives/one_rank.h"
-#include "providers/arguments.h"
 #include "providers/cpu/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "providers/window.h"
+#include "providers/ops/window.h"
 
 namespace onnx_fp8 {
 

@@ -7,10 +7,10 @@
 #include <type_traits>
 
 #include "base/parallel.h"
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/ops/columns.h"
 #include "providers/cpu/ops/conv_planes.h"
 #include "providers/cpu/register.h"
-#include "providers/divide_up.h"
-#include "providers/window.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/divide_up.h"
+#include "providers/ops/window.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "providers/window.h"
+#include "providers/ops/window.h"
 
 namespace onnx_fp8 {
 

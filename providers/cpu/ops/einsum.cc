@@ -2,16 +2,16 @@
 //
 // Two float operands go through the matrix product if possible; all other cases
 // follow the definition.
-#include "providers/einsum.h"
+#include "providers/ops/einsum.h"
 
 #include <type_traits>
 
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

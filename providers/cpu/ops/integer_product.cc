@@ -8,9 +8,9 @@
 #include <array>
 #include <cmath>
 
-#include "providers/arguments.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
@@ -15,7 +14,8 @@
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
-#include "providers/samples.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/samples.h"
 
 namespace onnx_fp8 {
 namespace {

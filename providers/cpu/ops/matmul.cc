@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "providers/arguments.h"
-#include "providers/broadcast.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/broadcast.h"
 
 namespace onnx_fp8 {
 namespace {

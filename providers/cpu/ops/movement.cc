@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/movement.h"
+#include "providers/ops/movement.h"
 
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"

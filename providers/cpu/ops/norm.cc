@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "providers/arguments.h"
-#include "providers/broadcast.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
@@ -20,7 +18,9 @@
 #include "providers/cpu/stored.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/broadcast.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

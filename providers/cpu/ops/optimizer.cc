@@ -4,10 +4,10 @@
 // with operations in the order of the bodies.
 #include <cmath>
 
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

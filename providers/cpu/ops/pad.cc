@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/pad.h"
+#include "providers/ops/pad.h"
 
 #include <cstring>
 
-#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

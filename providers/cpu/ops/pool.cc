@@ -11,8 +11,8 @@
 #include "providers/cpu/ops/roi_align.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
-#include "providers/divide_up.h"
-#include "providers/window.h"
+#include "providers/ops/divide_up.h"
+#include "providers/ops/window.h"
 
 namespace onnx_fp8 {
 namespace {

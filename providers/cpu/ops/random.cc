@@ -4,9 +4,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 #include "providers/seed.h"
 
 namespace onnx_fp8 {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,14 +8,14 @@
 #include <type_traits>
 #include <vector>
 
-#include "providers/broadcast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/register.h"
-#include "providers/divide_up.h"
-#include "providers/reduction.h"
+#include "providers/ops/broadcast.h"
+#include "providers/ops/divide_up.h"
+#include "providers/ops/reduction.h"
 
 namespace onnx_fp8 {
 namespace {

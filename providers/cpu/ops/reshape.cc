@@ -2,9 +2,9 @@
 //
 // The same elements under another shape. A plan makes the result an alias of
 // the operand; these kernels copy for callers without a plan.
-#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Applies the tables of Resize, one axis after the other.
-#include "providers/resize.h"
+#include "providers/ops/resize.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "providers/arguments.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -2,13 +2,13 @@
 //
 // Rotary and RotaryGrad of graph/schemas/rotary.cc, with operations in the
 // order of their bodies.
-#include "providers/arguments.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
 namespace {

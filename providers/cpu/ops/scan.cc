@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

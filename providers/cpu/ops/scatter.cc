@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "onnx_fp8/float8.h"
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
-#include "providers/scatter_reduction.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/scatter_reduction.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <numeric>
 
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
-#include "providers/positions.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/positions.h"
 
 namespace onnx_fp8 {
 namespace {

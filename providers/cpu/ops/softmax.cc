@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "providers/arguments.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/on_isa.h"
@@ -14,7 +13,8 @@
 #include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "providers/attention_sizes.h"
+#include "providers/ops/attention_sizes.h"
 
 namespace onnx_fp8::cuda {
 

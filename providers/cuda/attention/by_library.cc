@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "providers/arguments.h"
 #include "providers/cuda/attention/measure.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "providers/attention_sizes.h"
 #include "providers/cuda/attention/library.h"
+#include "providers/ops/attention_sizes.h"
 
 namespace onnx_fp8::cuda {
 

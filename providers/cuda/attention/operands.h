@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "providers/attention_sizes.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/tiles.h"
-#include "providers/divide_up.h"
+#include "providers/ops/attention_sizes.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 

@@ -6,11 +6,11 @@
 // NCCL loses NaN; here NaN in an operand is an error of the node.
 #include "providers/cuda/collectives/collectives.h"
 
-#include "providers/arguments.h"
 #include "providers/cuda/collectives/complain_of_nan.h"
 #include "providers/cuda/collectives/nccl_group.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

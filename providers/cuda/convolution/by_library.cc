@@ -7,7 +7,7 @@
 #include "providers/cuda/convolution/add_bias.h"
 #include "providers/cuda/convolution/swap_axes.h"
 #include "providers/cuda/core/queue.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

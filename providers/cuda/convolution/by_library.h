@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "providers/cuda/convolution/library.h"
-#include "providers/window.h"
+#include "providers/ops/window.h"
 
 namespace onnx_fp8::cuda {
 

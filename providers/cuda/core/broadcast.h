@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "providers/broadcast.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/rows.h"
+#include "providers/ops/broadcast.h"
 
 namespace onnx_fp8::cuda {
 

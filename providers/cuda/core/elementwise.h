@@ -11,7 +11,7 @@
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/load_store.h"
 #include "providers/cuda/core/queue.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 

@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/arguments.h"
 #include "providers/kernel.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 

@@ -18,7 +18,7 @@
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/core/result.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "providers/cuda/core/device.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 

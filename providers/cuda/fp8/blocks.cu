@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "providers/block_grid.h"
 #include "providers/cuda/core/result.h"
 #include "providers/cuda/fp8/blocks.h"
 #include "providers/cuda/fp8/column_sums.h"
 #include "providers/cuda/fp8/held.h"
-#include "providers/scaled_products.h"
+#include "providers/ops/block_grid.h"
+#include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8::cuda {
 namespace {

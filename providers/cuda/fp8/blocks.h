@@ -13,7 +13,7 @@
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 

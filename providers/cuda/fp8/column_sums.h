@@ -9,7 +9,7 @@
 
 #include "providers/cuda/core/column_parts.h"
 #include "providers/cuda/fp8/turned_tile.h"
-#include "providers/scaled_products.h"
+#include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8::cuda {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "onnx_fp8/dtype.h"
-#include "providers/block_grid.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/ops/block_grid.h"
 
 namespace onnx_fp8::cuda {
 

@@ -14,15 +14,15 @@
 //                                           (float8e8m0), else as float
 #include <optional>
 
-#include "providers/arguments.h"
-#include "providers/block_grid.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/fp8/dequantize.h"
 #include "providers/cuda/fp8/scaled_product.h"
 #include "providers/cuda/gemm/finish.h"
 #include "providers/cuda/gemm/product.h"
 #include "providers/cuda/register.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/block_grid.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -2,11 +2,11 @@
 #include "providers/cuda/fp8/scaled_product.h"
 
 #include "graph/schemas/quantize_padded.h"
-#include "providers/arguments.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/gemm/block_scales.h"
 #include "providers/cuda/gemm/finish.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/gemm/block_scales.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

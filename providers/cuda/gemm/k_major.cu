@@ -2,7 +2,7 @@
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/transpose_tile.h"
 #include "providers/cuda/gemm/k_major.h"
-#include "providers/divide_up.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -4,12 +4,12 @@
 // operands of one shape, each is read once.
 #include <cmath>
 
-#include "providers/bit_shift.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/complain.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/register.h"
-#include "providers/for_width.h"
+#include "providers/ops/bit_shift.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -3,12 +3,12 @@
 // Cast among float, double, float16, bfloat16, FP8, int32, int64, uint8 and
 // bool; RoundTo, which may measure its result. Traffic: the operand is read
 // once, the result is written once.
-#include "providers/bit_cast.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/bit_cast.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -7,11 +7,11 @@
 // Channels that lie side by side (N x C) are read in sectors.
 #include <cmath>
 
-#include "providers/arguments.h"
-#include "providers/channels.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/channels.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "providers/cuda/core/complain.h"
 #include "providers/cuda/core/queue.h"
-#include "providers/samples.h"
+#include "providers/ops/samples.h"
 
 namespace onnx_fp8::cuda {
 

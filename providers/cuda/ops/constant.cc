@@ -7,11 +7,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/ops/fill.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

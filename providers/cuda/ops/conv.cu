@@ -12,12 +12,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "providers/arguments.h"
 #include "providers/cuda/convolution/by_library.h"
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/tiles.h"
 #include "providers/cuda/ops/device_window.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

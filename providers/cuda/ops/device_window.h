@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "providers/cuda/core/device.h"
-#include "providers/window.h"
+#include "providers/ops/window.h"
 
 namespace onnx_fp8::cuda {
 

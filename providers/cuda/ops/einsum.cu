@@ -7,12 +7,12 @@
 // cache, and sums are the CPU's, in double and in its order.
 #include <type_traits>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/gemm/product.h"
 #include "providers/cuda/ops/strided.h"
 #include "providers/cuda/register.h"
-#include "providers/einsum.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/einsum.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -12,7 +12,7 @@
 #include "providers/cuda/ops/indices.h"
 #include "providers/cuda/ops/units.h"
 #include "providers/cuda/register.h"
-#include "providers/for_width.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8::cuda {
 namespace {

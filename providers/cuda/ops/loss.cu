@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/exp_sum.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/class_labels.h"
 #include "providers/cuda/ops/loss_sum.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -11,13 +11,13 @@
 #include <type_traits>
 #include <utility>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/exp_sum.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/core/shared_memory.h"
 #include "providers/cuda/ops/class_labels.h"
 #include "providers/cuda/ops/loss_sum.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

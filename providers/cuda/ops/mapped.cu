@@ -2,7 +2,7 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/uploads.h"
 #include "providers/cuda/ops/mapped.h"
-#include "providers/for_width.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -8,14 +8,14 @@
 #include <algorithm>
 #include <tuple>
 
-#include "providers/arguments.h"
-#include "providers/broadcast.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/gemm/finish.h"
 #include "providers/cuda/gemm/product.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/register.h"
-#include "providers/divide_up.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/broadcast.h"
+#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {

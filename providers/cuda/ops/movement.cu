@@ -14,7 +14,7 @@
 #include "providers/cuda/ops/strided.h"
 #include "providers/cuda/ops/units.h"
 #include "providers/cuda/register.h"
-#include "providers/movement.h"
+#include "providers/ops/movement.h"
 
 namespace onnx_fp8::cuda {
 namespace {

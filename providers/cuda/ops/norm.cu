@@ -13,11 +13,11 @@
 #include <string>
 #include <utility>
 
-#include "providers/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/ops/strided.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/broadcast.h"
 
 namespace onnx_fp8::cuda {
 namespace {

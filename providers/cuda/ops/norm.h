@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/arguments.h"
 #include "providers/cuda/core/result.h"
 #include "providers/kernel.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 

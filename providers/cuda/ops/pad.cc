@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pad in all modes. Traffic: mapped.h's.
-#include "providers/pad.h"
+#include "providers/ops/pad.h"
 
-#include "providers/arguments.h"
 #include "providers/cuda/ops/mapped.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

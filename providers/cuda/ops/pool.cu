@@ -8,10 +8,10 @@
 #include <limits>
 #include <vector>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/device_window.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

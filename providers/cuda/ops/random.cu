@@ -8,11 +8,11 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "providers/arguments.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/ops/fill.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 #include "providers/seed.h"
 
 namespace onnx_fp8::cuda {

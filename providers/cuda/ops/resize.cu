@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/uploads.h"
 #include "providers/cuda/ops/mapped.h"
 #include "providers/cuda/register.h"
-#include "providers/resize.h"
+#include "providers/ops/arguments.h"
+#include "providers/ops/resize.h"
 
 namespace onnx_fp8::cuda {
 namespace {

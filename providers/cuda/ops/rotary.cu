@@ -6,10 +6,10 @@
 // eighth if x and y are kept as bfloat16, mostly from the cache.
 #include <type_traits>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

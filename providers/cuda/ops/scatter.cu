@@ -12,8 +12,8 @@
 
 #include "providers/cuda/ops/indices.h"
 #include "providers/cuda/register.h"
-#include "providers/for_width.h"
-#include "providers/scatter_reduction.h"
+#include "providers/ops/for_width.h"
+#include "providers/ops/scatter_reduction.h"
 
 namespace onnx_fp8::cuda {
 namespace {

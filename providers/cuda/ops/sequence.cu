@@ -10,8 +10,8 @@
 #include "providers/cuda/core/best_of_warp.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/register.h"
-#include "providers/for_width.h"
-#include "providers/positions.h"
+#include "providers/ops/for_width.h"
+#include "providers/ops/positions.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -6,10 +6,10 @@
 // 16384 elements. Along longer axes and other ones, operands are read twice.
 #include <cmath>
 
-#include "providers/arguments.h"
 #include "providers/cuda/core/exp_sum.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/register.h"
+#include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -9,8 +9,8 @@
 
 namespace onnx_fp8::cuda {
 
-// A StridedCopy (providers/movement.h). Errors: more than 8 axes that can't be
-// merged. Traffic: each element is read once and written once.
+// A StridedCopy (providers/ops/movement.h). Errors: more than 8 axes that can't
+// be merged. Traffic: each element is read once and written once.
 void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
                  size_t width, const void* src,
                  std::span<const int64_t> src_strides, void* dst,

@@ -9,7 +9,7 @@
 #include <initializer_list>
 
 #include "providers/cuda/core/device.h"
-#include "providers/for_width.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8::cuda {
 

@@ -7,7 +7,7 @@
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/training/rank_runs.h"
-#include "training/make_session.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -22,7 +22,7 @@
 #include "tests/support/paths.h"
 #include "tests/training/gradient_check.h"
 #include "training/make_provider.h"
-#include "training/pipelines.h"
+#include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/parallel.h"
 #include "graph/builder.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/random_feeds.h"
 

@@ -9,8 +9,8 @@
 
 #include "base/parallel.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
-#include "providers/store_narrow.h"
+#include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
 #include "tests/providers/cpu/isas.h"
 #include "tests/providers/cpu/random_feeds.h"
 #include "tests/providers/kernel_cases.h"

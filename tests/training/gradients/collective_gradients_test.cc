@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/training/gradient_check.h"

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "providers/cpu/cpu_provider.h"
-#include "providers/executor.h"
-#include "providers/expand_missing.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/run/executor.h"
 #include "tests/graph/parse.h"
 #include "tests/support/thread_ranks.h"
 

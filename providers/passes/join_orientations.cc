@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/passes/join_orientations.h"
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "graph/views.h"
+#include "providers/ops/scaled_products.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kJoinedOp[] = "QuantizeBlockTranspose";
+constexpr int64_t kShortColumn = 128;
+
+bool QuantizesRows(const Node& node) {
+  if (!node.IsOurs("QuantizeBlock") || node.Int("block_rows", 0) != 1) {
+    return false;
+  }
+  int64_t block = node.Int("block_columns", -1);
+  Shape matrix = CodeMatrix(*node.in(0));
+  return IsPartOfBoth(block) && !matrix.empty() &&
+         (block > 0 || matrix[0] > kShortColumn);
+}
+
+// Whether the node gives columns the scales that `rows` gives rows.
+bool IsPartner(const Graph& graph, const Node& node, const Node& rows) {
+  if (!node.IsOurs("QuantizeColumns")) return false;
+  // The graph returns this amax under its name. The amax of the rows has
+  // another name.
+  if (node.out(2) && IsReturned(graph, node.out(2))) return false;
+  for (const char* key : {"to", "block_columns", "pow2", "scale_to"}) {
+    if (node.Int(key, -1) != rows.Int(key, -1)) return false;
+  }
+  return node.Float("q_max", 0) == rows.Float("q_max", 0);
+}
+
+Node* PartnerOf(const Graph& graph, const Node& rows) {
+  for (Node* reader : rows.in(0)->uses) {
+    if (IsPartner(graph, *reader, rows)) return reader;
+  }
+  return nullptr;
+}
+
+// Result `from` of a node becomes result `to` of the joined node.
+void Move(Graph& graph, const Node& node, size_t from, Node& joined,
+          size_t to) {
+  Value* made = node.out(from);
+  if (made) graph.MoveToNewOutput(made, &joined, to);
+}
+
+void Join(Graph& graph, Node& rows, Node& columns, Node& first) {
+  Node& joined = *graph.AddNode(kJoinedOp, {rows.in(0)}, {}, rows.attributes,
+                                kDomain, &first);
+  joined.name = rows.name;
+  joined.metadata = rows.metadata;
+  joined.part = rows.part;
+  for (size_t i : {0, 1, 2}) Move(graph, rows, i, joined, i);
+  if (columns.out(2) && joined.out(2)) {
+    graph.ReplaceUses(columns.out(2), joined.out(2));
+  } else {
+    Move(graph, columns, 2, joined, 2);
+  }
+  Move(graph, columns, 0, joined, kTransposedCodes);
+  Move(graph, columns, 1, joined, kTransposedScales);
+  Move(graph, columns, ColumnSumsOf(columns), joined, ColumnSumsOf(joined));
+  graph.RemoveNode(&rows);
+  graph.RemoveNode(&columns);
+}
+
+}  // namespace
+
+void JoinOrientations(Graph& graph, const KernelRegistry& kernels) {
+  if (!kernels.Find(kDomain, kJoinedOp)) return;
+  std::vector<Node*> all;
+  std::unordered_map<const Node*, size_t> place;
+  for (Node& node : graph.nodes()) {
+    place.emplace(&node, place.size());
+    if (QuantizesRows(node)) all.push_back(&node);
+  }
+  for (Node* rows : all) {
+    Node* columns = PartnerOf(graph, *rows);
+    if (!columns) continue;
+    bool rows_first = place.at(rows) < place.at(columns);
+    Join(graph, *rows, *columns, rows_first ? *rows : *columns);
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/plan/arena.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace onnx_fp8 {
+namespace {
+
+// The free blocks below `top`; no two of them touch.
+class Holes {
+ public:
+  // The best hole, or new memory at the top.
+  size_t Take(size_t bytes) {
+    auto best = by_size_.lower_bound({bytes, 0});
+    if (best != by_size_.end()) {
+      auto [size, offset] = *best;
+      Remove(by_offset_.find(offset));
+      if (size > bytes) Add(offset + bytes, size - bytes);
+      return offset;
+    }
+    size_t offset = top_;
+    if (!by_offset_.empty()) {
+      auto last = std::prev(by_offset_.end());
+      if (last->first + last->second == top_) {
+        offset = last->first;
+        Remove(last);
+      }
+    }
+    top_ = offset + bytes;
+    return offset;
+  }
+
+  void Give(size_t offset, size_t bytes) {
+    auto next = by_offset_.lower_bound(offset);
+    if (next != by_offset_.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+        Remove(before);
+      }
+    }
+    if (next != by_offset_.end() && offset + bytes == next->first) {
+      bytes += next->second;
+      Remove(next);
+    }
+    Add(offset, bytes);
+  }
+
+  size_t top() const { return top_; }
+
+ private:
+  using Offsets = std::map<size_t, size_t>;
+
+  void Add(size_t offset, size_t bytes) {
+    by_offset_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  void Remove(Offsets::iterator hole) {
+    by_size_.erase({hole->second, hole->first});
+    by_offset_.erase(hole);
+  }
+
+  Offsets by_offset_;                            // offset → bytes
+  std::set<std::pair<size_t, size_t>> by_size_;  // (bytes, offset)
+  size_t top_ = 0;
+};
+
+}  // namespace
+
+size_t Padded(size_t bytes, size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
+  std::vector<Buffer*> starting, ending;
+  for (Buffer& buffer : buffers) {
+    buffer.offset = 0;
+    if (buffer.bytes == 0) continue;
+    starting.push_back(&buffer);
+    ending.push_back(&buffer);
+  }
+  bool longest_first = alignment == kDeviceAlignment;
+  std::ranges::stable_sort(starting, {}, [&](const Buffer* b) {
+    return std::pair(b->start, longest_first ? -b->end : 0);
+  });
+  std::ranges::stable_sort(ending, {}, &Buffer::end);
+  Holes holes;
+  size_t ended = 0;
+  for (Buffer* buffer : starting) {
+    for (; ending[ended]->end < buffer->start; ++ended) {
+      holes.Give(ending[ended]->offset,
+                 Padded(ending[ended]->bytes, alignment));
+    }
+    buffer->offset = holes.Take(Padded(buffer->bytes, alignment));
+  }
+  return holes.top();
+}
+
+size_t LiveBytes(const std::vector<Buffer>& buffers, size_t alignment) {
+  std::map<int, std::pair<size_t, size_t>> changes;  // step → (more, less)
+  for (const Buffer& buffer : buffers) {
+    changes[buffer.start].first += Padded(buffer.bytes, alignment);
+    changes[buffer.end + 1].second += Padded(buffer.bytes, alignment);
+  }
+  size_t live = 0, most = 0;
+  for (const auto& [step, change] : changes) {
+    live = live + change.first - change.second;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+}  // namespace onnx_fp8

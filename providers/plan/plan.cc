@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/plan/plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "base/index.h"
+#include "graph/needed_when.h"
+#include "graph/op_facts.h"
+#include "graph/print.h"
+#include "providers/passes/missing_kernels.h"
+#include "providers/plan/arena.h"
+#include "providers/plan/await_collectives.h"
+#include "providers/plan/chain_collectives.h"
+#include "providers/plan/given_order.h"
+#include "providers/plan/live_nodes.h"
+#include "providers/plan/order.h"
+#include "providers/plan/plan_amaxes.h"
+#include "providers/plan/plan_memory.h"
+#include "providers/plan/plan_workspace.h"
+#include "providers/plan/run_together.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const KernelRegistry& kernels, Device device,
+          void* queue)
+      : graph_(graph),
+        kernels_(kernels),
+        on_host_(device == Device::kHost),
+        queue_(queue) {
+    plan_.alignment = on_host_ ? kHostAlignment : kDeviceAlignment;
+  }
+
+  Plan Run() {
+    for (const Node* node : FindLive(graph_, &read_)) {
+      number_.emplace(node, kLive);
+    }
+    FindSteps();
+    FindGuards();
+    FindMemories();
+    PlaceOutputs();
+    BindState();
+    OrderNodes();
+    FindWorkspaces();
+    JoinSteps();
+    PlaceResults();
+    Emit();
+    PlanAmaxes(kernels_, plan_);
+    return std::move(plan_);
+  }
+
+ private:
+  // Marks of live nodes that are not steps, or are not yet known to be steps.
+  static constexpr int kLive = -1, kView = -2;
+
+  int NumberOf(const Node& node) const {
+    auto it = number_.find(&node);
+    return it == number_.end() ? kLive : it->second;
+  }
+
+  bool NoChange(const StateBinding& binding) {
+    return Root(binding.next) == binding.state;
+  }
+
+  // The value in whose memory `value` lies: itself, or the input of a view.
+  const Value* Root(const Value* value) {
+    std::vector<const Value*> path;
+    while (value->producer && NumberOf(*value->producer) == kView) {
+      auto known = root_of_.find(value);
+      if (known != root_of_.end()) {
+        value = known->second;
+        break;
+      }
+      path.push_back(value);
+      if (path.size() > number_.size()) {
+        Fail("[", value->producer->Where(), "] lies on a cycle of the graph");
+      }
+      value = value->producer->in(0);
+    }
+    for (const Value* view : path) root_of_[view] = value;
+    return value;
+  }
+
+  // Live nodes are views or become steps, in the order of the graph.
+  void FindSteps() {
+    MissingKernels missing;
+    for (const Node& node : graph_.nodes()) {
+      auto live = number_.find(&node);
+      if (live == number_.end()) continue;
+      const KernelEntry* entry = kernels_.Find(node.domain, node.op);
+      if (entry && entry->traits.view && IsView(node)) {
+        live->second = kView;
+      } else if (entry && entry->kernel && node.Subgraphs().empty()) {
+        live->second = static_cast<int>(nodes_.size());
+        nodes_.push_back(&node);
+        entries_.push_back(entry);
+      } else {
+        missing.Add(node);
+      }
+    }
+    missing.CheckNone();
+  }
+
+  void FindGuards() {
+    if (!on_host_) return;
+    std::vector<const Value*> roots(graph_.outputs.begin(),
+                                    graph_.outputs.end());
+    for (const StateBinding& b : graph_.state) roots.push_back(b.next);
+    AddCollectiveResults(nodes_, &roots);
+    needed_ = NeededWhen(graph_, roots);
+  }
+
+  // A view has only one result that anybody reads: the first.
+  bool IsView(const Node& node) {
+    const Value* x = node.in(0);
+    const Value* y = node.out(0);
+    for (size_t i = 1; i < node.outputs().size(); ++i) {
+      if (node.out(i) && read_.contains(node.out(i))) return false;
+    }
+    Check(x != nullptr && y != nullptr, "[", node.Where(),
+          "] expected an input and an output, got none");
+    size_t from = CheckedBytes(*x), to = CheckedBytes(*y);
+    Check(StoredAs(*x) == StoredAs(*y) && from == to, "[", node.Where(),
+          "] expected an output of the input's dtype and size, got ",
+          TypeText(*x), " and ", TypeText(*y));
+    return true;
+  }
+
+  int MemoryOf(const Value* value) {
+    auto known = memory_of_.find(value);
+    if (known != memory_of_.end()) return known->second;
+    const Value* root = Root(value);
+    int memory = root == value ? NewMemory(root) : MemoryOf(root);
+    memory_of_.emplace(value, memory);
+    return memory;
+  }
+
+  int NewMemory(const Value* root) {
+    Memory memory{root, CheckedBytes(*root)};
+    if (root->producer) {
+      memory.writer = number_.at(root->producer);
+    } else if (bound_.contains(root) ||
+               (root->is_initializer() && root->role != Role::kNone)) {
+      memory.place = Place::kState;
+      memory.at = plan_.states.size();
+      plan_.states.push_back(root);
+      plan_.bound.push_back(bound_.contains(root));
+    } else if (root->is_input) {
+      memory.place = Place::kFeed;
+      memory.at = plan_.feeds.size();
+      plan_.feeds.push_back(root);
+    } else {
+      memory.place = Place::kConstant;
+      memory.at = plan_.constants.size();
+      plan_.constants.push_back(root);
+    }
+    memories_.push_back(std::move(memory));
+    return static_cast<int>(memories_.size()) - 1;
+  }
+
+  void FindMemories() {
+    for (const StateBinding& binding : graph_.state) {
+      if (NoChange(binding)) continue;
+      Check(bound_.insert(binding.state).second, "[value ", binding.state->name,
+            "] is state that is bound twice");
+    }
+    for (size_t step = 0; step < nodes_.size(); ++step) {
+      auto read = [&](const Value* value) {
+        auto& readers = memories_[Index(MemoryOf(value))].readers;
+        auto number = static_cast<int>(step);
+        if (readers.empty() || readers.back() != number) {
+          readers.push_back(number);
+        }
+      };
+      for (const Value* value : nodes_[step]->inputs()) {
+        if (value) read(value);
+      }
+      for (const Condition& c : ConditionsOf(needed_, nodes_[step])) {
+        read(c.flag);
+      }
+      for (const Value* value : nodes_[step]->outputs()) {
+        if (value) MemoryOf(value);
+      }
+    }
+  }
+
+  // A memory like `like`; it is filled from `like` before the first step.
+  int Snapshot(int like) {
+    Memory memory{memories_[Index(like)].value, memories_[Index(like)].bytes};
+    memories_.push_back(std::move(memory));
+    auto copy = static_cast<int>(memories_.size()) - 1;
+    snapshots_.push_back({like, copy});
+    return copy;
+  }
+
+  void PlaceOutputs() {
+    std::unordered_map<int, int> snapshots;
+    for (const Value* value : graph_.outputs) {
+      int memory = MemoryOf(value);
+      if (memories_[Index(memory)].writer < 0) {
+        auto [it, added] = snapshots.emplace(memory, -1);
+        if (added) it->second = Snapshot(memory);
+        memory = it->second;
+      }
+      Memory& m = memories_[Index(memory)];
+      if (m.place != Place::kFetched) {
+        m.place = Place::kFetched;
+        m.at = plan_.fetched.size();
+        plan_.fetched.push_back(m.value);
+      }
+      plan_.outputs.emplace_back(value, AddSlot(value, memory));
+    }
+  }
+
+  // True if step `writer` may write `out` to the place of `in`, or does not
+  // read `in`.
+  bool MayOverwrite(int writer, int in, int out) {
+    const Node& node = *nodes_[Index(writer)];
+    const auto& pairs = entries_[Index(writer)]->traits.in_place;
+    const Memory& from = memories_[Index(in)];
+    const Memory& to = memories_[Index(out)];
+    if (from.bytes != to.bytes) return false;
+    bool reads = false;
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+      if (!node.in(i) || MemoryOf(node.in(i)) != in) continue;
+      reads = true;
+      bool paired = std::ranges::any_of(pairs, [&](auto pair) {
+        const Value* value =
+            pair.second < 0 ? nullptr : node.out(Index(pair.second));
+        return pair.first == static_cast<int>(i) && value == to.value;
+      });
+      if (!paired) return false;
+    }
+    return !reads ||
+           ByteSize(StoredAs(*from.value)) == ByteSize(StoredAs(*to.value));
+  }
+
+  void BindState() {
+    std::unordered_set<int> taken;  // next values that are written into state
+    std::unordered_map<int, int> snapshots;
+    for (const StateBinding& binding : graph_.state) {
+      if (NoChange(binding)) continue;
+      Check(binding.state->dtype == binding.next->dtype &&
+                binding.state->shape == binding.next->shape,
+            "[value ", binding.state->name,
+            "] expected a next value of the same dtype and shape, got \"",
+            binding.next->name, "\"");
+      int state = MemoryOf(binding.state);
+      int next = MemoryOf(binding.next);
+      Assignment assignment{state, next};
+      const Memory& from = memories_[Index(next)];
+      int writer = from.writer;
+      if (writer >= 0 && from.place == Place::kArena &&
+          FactsOf(*nodes_[Index(writer)]).kind != OpKind::kCollective &&
+          MayOverwrite(writer, state, next) && taken.insert(next).second) {
+        InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
+        std::erase(write.readers, writer);
+        assignment.write = static_cast<int>(writes_.size());
+        writes_.push_back(std::move(write));
+      } else if (from.place == Place::kState && plan_.bound[from.at]) {
+        auto [it, added] = snapshots.emplace(next, -1);
+        if (added) it->second = Snapshot(next);
+        assignment.next = it->second;
+      }
+      assignments_.push_back(assignment);
+    }
+  }
+
+  // Orders the nodes by their data and by the wish to write state in place. A
+  // next value whose wish was not granted is copied after the last step.
+  void OrderNodes() {
+    for (const Memory& memory : memories_) {
+      if (memory.writer < 0) continue;
+      for (int r : memory.readers) edges_.emplace_back(memory.writer, r);
+    }
+    calls_ = ChainCollectives(nodes_, entries_, &edges_);
+    order_ = OrderSteps(GivenOrder(memories_, assignments_, nodes_.size()),
+                        edges_, writes_);
+    PutSideBySide(calls_, &order_);
+    position_.assign(nodes_.size(), -1);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      position_[Index(order_[i])] = static_cast<int>(i);
+    }
+    SharePositions();
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      Check(position_[i] >= 0, "[", nodes_[i]->Where(),
+            "] lies on a cycle of the graph");
+    }
+    for (const Assignment& assignment : assignments_) {
+      Memory& next = memories_[Index(assignment.next)];
+      if (assignment.write >= 0 && writes_[Index(assignment.write)].granted) {
+        next.place = Place::kState;
+        next.at = memories_[Index(assignment.state)].at;
+      } else {
+        next.kept = true;
+        copies_.push_back({assignment.next, assignment.state});
+      }
+    }
+  }
+
+  // A call of collectives is one step.
+  void SharePositions() {
+    for (const CollectiveCall& call : calls_) {
+      for (int step : call) {
+        position_[Index(step)] = position_[Index(call.front())];
+      }
+    }
+  }
+
+  // The order does not depend on them: they live for one step only.
+  void FindWorkspaces() {
+    workspace_of_.assign(nodes_.size(), -1);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      auto value = WorkspaceFor(*nodes_[i], entries_[i]->traits, queue_);
+      if (!value) continue;
+      workspace_of_[i] = static_cast<int>(memories_.size());
+      Memory& memory = memories_.emplace_back(value.get(), BytesOf(*value));
+      memory.writer = static_cast<int>(i);
+      plan_.workspaces.push_back(std::move(value));
+    }
+  }
+
+  // What a step writes: its results, and its workspace.
+  std::vector<int> WrittenBy(int step) {
+    std::vector<int> written;
+    for (const Value* value : nodes_[Index(step)]->outputs()) {
+      if (value) written.push_back(MemoryOf(value));
+    }
+    int workspace = workspace_of_[Index(step)];
+    if (workspace >= 0) written.push_back(workspace);
+    return written;
+  }
+
+  // Steps that run together get the position of the first of them.
+  void JoinSteps() {
+    std::vector<KernelOfMany> many;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
+                   FactsOf(*nodes_[i]).kind != OpKind::kCollective;
+      many.push_back(joins ? entries_[i]->traits.many : nullptr);
+    }
+    if (std::ranges::all_of(many, std::logical_not())) return;
+    for (const InPlaceWrite& write : writes_) {
+      if (!write.granted) continue;
+      for (int r : write.readers) edges_.emplace_back(r, write.writer);
+    }
+    std::vector<Buffer> buffers = FindBuffers();
+    for (Buffer& b : buffers) b.bytes = Padded(b.bytes, plan_.alignment);
+    std::vector<int> begins = RunTogether(order_, many, edges_, buffers);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      position_[Index(order_[i])] = begins[i];
+    }
+    SharePositions();
+  }
+
+  // How long collectives run beside other steps.
+  void FindFlights() {
+    flights_ = AwaitCollectives(
+        calls_, [&](const Value* value) { return MemoryOf(value); }, nodes_,
+        memories_, position_);
+    lands_.assign(nodes_.size(), -1);
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      for (int step : calls_[i]) lands_[Index(step)] = flights_[i].end;
+    }
+  }
+
+  // Lifetimes of values in the arena, one buffer for results that pass on their
+  // place.
+  std::vector<Buffer> FindBuffers() {
+    FindFlights();
+    std::vector<Buffer> buffers;
+    buffer_of_.assign(memories_.size(), -1);
+    last_.assign(memories_.size(), -1);
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      const Memory& m = memories_[i];
+      if (m.writer >= 0) {
+        last_[i] =
+            std::max(position_[Index(m.writer)], lands_[Index(m.writer)]);
+      }
+      for (int reader : m.readers) {
+        last_[i] = std::max(last_[i], position_[Index(reader)]);
+      }
+      if (m.kept) last_[i] = static_cast<int>(order_.size());
+      if (m.place != Place::kArena || m.writer >= 0) continue;
+      buffer_of_[i] = static_cast<int>(buffers.size());
+      buffers.push_back({-1, last_[i], m.bytes});
+    }
+    for (int step : order_) {
+      std::vector<int> taken;
+      for (int out : WrittenBy(step)) {
+        if (memories_[Index(out)].place != Place::kArena) continue;
+        int in = DyingOperand(step, out, taken);
+        int& buffer = buffer_of_[Index(out)];
+        if (in >= 0) {
+          taken.push_back(in);
+          buffer = buffer_of_[Index(in)];
+          buffers[Index(buffer)].end = last_[Index(out)];
+        } else {
+          buffer = static_cast<int>(buffers.size());
+          buffers.push_back({position_[Index(step)], last_[Index(out)],
+                             memories_[Index(out)].bytes});
+        }
+      }
+      HoldOperands(step, taken, buffers);
+    }
+    return buffers;
+  }
+
+  // Operands of a collective stay until it is done, except `taken` ones.
+  void HoldOperands(int step, const std::vector<int>& taken,
+                    std::vector<Buffer>& buffers) {
+    if (lands_[Index(step)] < 0) return;
+    for (const Value* value : nodes_[Index(step)]->inputs()) {
+      const int in = value ? MemoryOf(value) : -1;
+      const int buffer = in < 0 ? -1 : buffer_of_[Index(in)];
+      if (buffer < 0 || std::ranges::count(taken, in) > 0) continue;
+      last_[Index(in)] = std::max(last_[Index(in)], lands_[Index(step)]);
+      int& end = buffers[Index(buffer)].end;
+      end = std::max(end, last_[Index(in)]);
+    }
+  }
+
+  // Offsets in the arena.
+  void PlaceResults() {
+    std::vector<Buffer> buffers = FindBuffers();
+    plan_.arena_bytes = PlaceBuffers(buffers, plan_.alignment);
+    plan_.live_bytes = LiveBytes(buffers, plan_.alignment);
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      if (memories_[i].place != Place::kArena) continue;
+      memories_[i].at = buffers[Index(buffer_of_[i])].offset;
+      const Memory& m = memories_[i];
+      plan_.naive_bytes += Padded(m.bytes, plan_.alignment);
+      if (m.bytes == 0) continue;
+      int first = m.writer < 0 ? -1 : position_[Index(m.writer)];
+      plan_.tenants.push_back({m.value, m.at, m.bytes, first, last_[i]});
+    }
+  }
+
+  // An operand in the arena that no step but this one reads now or later, and
+  // whose place the result `out` may take; -1 if there is none.
+  int DyingOperand(int step, int out, const std::vector<int>& taken) {
+    const Node& node = *nodes_[Index(step)];
+    for (const Value* value : node.inputs()) {
+      if (!value) continue;
+      int in = MemoryOf(value);
+      if (memories_[Index(in)].place == Place::kArena &&
+          last_[Index(in)] == position_[Index(step)] &&
+          std::ranges::find(taken, in) == taken.end() &&
+          MayOverwrite(step, in, out) && IsAlone(step, in)) {
+        return in;
+      }
+    }
+    return -1;
+  }
+
+  // Whether no step that runs together with this one reads the memory.
+  bool IsAlone(int step, int memory) const {
+    return std::ranges::none_of(memories_[Index(memory)].readers, [&](int r) {
+      return r != step && position_[Index(r)] == position_[Index(step)];
+    });
+  }
+
+  int AddSlot(const Value* value, int memory) {
+    slot_memory_.push_back(memory);
+    plan_.slots.push_back({value, Place::kArena, 0});
+    return static_cast<int>(plan_.slots.size()) - 1;
+  }
+
+  int SlotOf(const Value* value) {
+    if (!value) return -1;
+    auto [it, added] = slot_of_.emplace(value, -1);
+    if (added) it->second = AddSlot(value, MemoryOf(value));
+    return it->second;
+  }
+
+  int SlotOfMemory(int memory) {
+    return AddSlot(memories_[Index(memory)].value, memory);
+  }
+
+  // Errors: the host does not know the value of operand i.
+  int HostSlotOf(const Node& node, size_t i) {
+    const Value* value = node.in(i);
+    int memory = MemoryOf(value);
+    Check(memories_[Index(memory)].place == Place::kConstant, "[", node.Where(),
+          "] expected a constant as operand ", i,
+          ", which its kernel reads on the host, got the computed value or "
+          "input \"",
+          value->name, "\"");
+    auto [it, added] = host_slot_of_.emplace(value, -1);
+    if (added) {
+      it->second = AddSlot(value, memory);
+      plan_.slots.back().place = Place::kHost;
+    }
+    return it->second;
+  }
+
+  // Writes steps and copies in their final order, and at last the place of each
+  // slot, which is that of its memory.
+  void Emit() {
+    for (auto [from, to] : snapshots_) {
+      plan_.before.push_back({SlotOfMemory(from), SlotOfMemory(to)});
+    }
+    plan_.first_write = order_.size();
+    for (int number : order_) {
+      const Node& node = *nodes_[Index(number)];
+      Step step{&node, entries_[Index(number)]->kernel, {}, {}};
+      size_t begin = Index(position_[Index(number)]);
+      const KernelTraits& traits = entries_[Index(number)]->traits;
+      for (const Value* value : node.inputs()) {
+        step.inputs.push_back(SlotOf(value));
+      }
+      if (!on_host_) {
+        for (size_t i : traits.host_inputs) {
+          if (i < node.inputs().size() && node.in(i)) {
+            step.inputs[i] = HostSlotOf(node, i);
+          }
+        }
+      }
+      for (const Value* value : node.outputs()) {
+        step.outputs.push_back(SlotOf(value));
+        if (value && memories_[Index(MemoryOf(value))].place == Place::kState) {
+          plan_.first_write = std::min(plan_.first_write, begin);
+        }
+      }
+      int workspace = workspace_of_[Index(number)];
+      if (workspace >= 0) step.workspace = SlotOfMemory(workspace);
+      for (const Condition& c : ConditionsOf(needed_, &node)) {
+        step.guards.push_back({SlotOf(c.flag), c.value});
+      }
+      step.many = traits.many;
+      if (begin < plan_.steps.size()) ++plan_.steps[begin].together;
+      plan_.steps.push_back(std::move(step));
+    }
+    MarkFlights(flights_, &plan_.steps);
+    for (auto [from, to] : copies_) {
+      plan_.after.push_back({SlotOfMemory(from), SlotOfMemory(to)});
+    }
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      const Memory& memory = memories_[Index(slot_memory_[i])];
+      Slot& slot = plan_.slots[i];
+      if (slot.place != Place::kHost) slot.place = memory.place;
+      slot.at = memory.at;
+    }
+  }
+
+  const Graph& graph_;
+  const KernelRegistry& kernels_;
+  const bool on_host_;  // whether the provider's memory is the host's
+  void* const queue_;
+  Plan plan_;
+  std::unordered_set<const Value*> read_;
+  std::unordered_set<const Value*> bound_;  // state that gets a new value
+  std::vector<const Node*> nodes_;          // by number, in graph order
+  std::vector<const KernelEntry*> entries_;
+  std::unordered_map<const Node*, int> number_;  // of live nodes
+  NeededMap needed_;
+  std::vector<Memory> memories_;
+  std::unordered_map<const Value*, const Value*> root_of_;  // of views
+  std::unordered_map<const Value*, int> memory_of_;
+  std::vector<std::pair<int, int>> snapshots_, copies_;  // memory → memory
+  std::vector<Assignment> assignments_;
+  std::vector<InPlaceWrite> writes_;
+  std::vector<std::pair<int, int>> edges_;  // steps that keep their order
+  std::vector<CollectiveCall> calls_;
+  std::vector<Flight> flights_;  // of the calls
+  std::vector<int> lands_;       // ends of flights, by step; -1: no collective
+  std::vector<int> order_;
+  std::vector<int> position_;  // of a step, or of the first one of its group
+  std::vector<int> last_;      // position at which a memory is read last
+  std::vector<int> buffer_of_;
+  std::vector<int> workspace_of_;  // memory of a step; -1: none
+  std::unordered_map<const Value*, int> slot_of_, host_slot_of_;
+  std::vector<int> slot_memory_;
+};
+
+}  // namespace
+
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels, Device device,
+              void* queue) {
+  Plan plan = Planner(graph, kernels, device, queue).Run();
+#ifndef NDEBUG
+  CheckPlan(plan, graph, kernels);
+#endif
+  return plan;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A plan: which nodes run in which order, and where every tensor lies. It is
+// made once per graph of concrete shapes and run many times (executor.h).
+//
+// Memory. Results of nodes lie in one arena and share it if their lifetimes do
+// not overlap. A `view` op does not run: its output is its input's memory. If
+// an operand of the same size is not read again, a result takes its place, if
+// the kernel allows it (KernelTraits::in_place).
+//
+// A kernel's workspace (KernelTraits::workspace) lies in the arena, too, while
+// its step runs.
+//
+// Steps that run together (providers/plan/run_together.h) stand side by side.
+// None of them reads or writes memory that another one writes.
+//
+// Collectives (chain_collectives.h) may run beside the steps after them, one
+// after another. Each is awaited before the first step that reads its result or
+// overwrites an operand. Until then operands and results keep their memory.
+//
+// Branches. A node whose results matter only if a flag has one value
+// (graph/needed_when.h) runs after the flag is known, and only for that value.
+// Otherwise its results are garbage, and nobody reads them. The host reads the
+// flag while the step runs. If the provider's memory is not the host's, it
+// can't, and all nodes run.
+//
+// State. All bindings of Graph::state are assigned at once, after the step. If
+// possible, the node that produces a next value writes it straight into the
+// state's memory: all other readers of the old value then run before that node.
+// Otherwise the value is copied after the last step. It is copied if
+// - the node reads the old state and may not work in place on it,
+// - a reader of the old value needs the new one (a cycle),
+// - the node is a collective,
+// - the next value is a graph output, is bound to another state too, or is no
+//   result of a node (an input, a constant, another state's old value).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+enum class Place {
+  kArena,     // `at` is the offset in bytes, a multiple of `alignment`
+  kFeed,      // feeds[at], the caller's memory, read only
+  kConstant,  // constants[at], read only, in the provider's memory
+  kHost,      // constants[at], the graph's own memory, for host_inputs
+  kState,     // states[at]
+  kFetched,   // fetched[at], a buffer of its own for the caller
+};
+
+// The place of one value of the graph, with its dtype and shape.
+struct Slot {
+  const Value* value;
+  Place place;
+  size_t at;
+};
+
+// A bool of one element, and the value that it must have.
+struct Guard {
+  int slot;
+  bool value;
+};
+
+struct Step {
+  const Node* node;
+  Kernel kernel;
+  std::vector<int> inputs, outputs;  // indices of slots; -1: omitted
+  int workspace = -1;                // the slot; -1: none
+  // This step and those after it, so many in all, run in one call of `many`;
+  // 1: it runs alone. Only the first of them says so.
+  size_t together = 1;
+  KernelOfMany many = nullptr;
+  // Which of the plan's amaxes the kernel finds known for input 0, and the
+  // first one of its own (-1: none); and which it measures for each output
+  // (empty: none).
+  int known_amax = -1, own_amax = -1;
+  std::vector<int> measured_amax = {};
+  std::vector<Guard> guards = {};  // it runs only if all hold
+  // A call of collectives that may run beside the steps that follow; the first
+  // step of the call says so. And how many of these calls, from the plan's
+  // first, are done before this step runs, or those with which it runs.
+  bool beside = false;
+  size_t awaits = 0;
+};
+
+// A copy of bytes from one slot to another of the same size.
+struct Copy {
+  int from, to;
+};
+
+// A block of the arena and the steps during which it holds `value`: from
+// `first` (-1: before the first) to `last` (the number of steps: after the
+// last), both included. A result that takes an operand's place begins at the
+// step at which the operand ends, at the same offset. Steps that run together
+// count as the first of them.
+struct Tenant {
+  const Value* value;  // not a view; of the graph, or a workspace
+  size_t at, bytes;
+  int first, last;
+};
+
+struct Plan {
+  std::vector<Slot> slots;
+  std::vector<Copy> before;  // before all steps: old state that is read later
+  std::vector<Step> steps;
+  std::vector<Copy> after;  // after all steps: state not written in place
+
+  std::vector<const Value*> feeds;      // graph inputs that something reads
+  std::vector<const Value*> constants;  // initializers that are not state
+  std::vector<const Value*> states;     // initializers with a role, or bound
+  std::vector<bool> bound;              // states[i] gets a new value
+  std::vector<const Value*> fetched;    // one per buffer
+  std::vector<std::pair<const Value*, int>> outputs;  // graph outputs → slot
+
+  std::vector<Tenant> tenants;  // of the arena, except empty ones
+  std::vector<std::shared_ptr<const Value>> workspaces;
+
+  size_t amaxes = 0;
+  // Steps before this one leave all state unchanged.
+  size_t first_write = 0;
+  size_t alignment = 0;  // of results in the arena
+  size_t arena_bytes = 0;
+  size_t live_bytes = 0;   // most bytes of arena results alive at one step
+  size_t naive_bytes = 0;  // arena size if each result had its own memory
+};
+
+// `device`: the place of the provider's memory. `queue`: the provider's; null:
+// there is no device, and workspaces are forecasts. REQUIRES: `graph` does not
+// change while the plan is in use. Errors: a value whose dtype or shape is not
+// known; ops without kernel, all in one message; a cycle of nodes; a view of
+// another size than its input; a binding whose sides do not fit; if `device` is
+// not the host, an operand of a kernel's host_inputs that is not a constant.
+Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
+              Device device = Device::kHost, void* queue = nullptr);
+
+// Runs the plan on paper: every operand must still hold the right value when it
+// is read, and after the step every state must hold its next value. Errors: the
+// first operand that does not. For tests and debug builds.
+void CheckPlan(const Plan& plan, const Graph& graph,
+               const KernelRegistry& kernels);
+
+}  // namespace onnx_fp8

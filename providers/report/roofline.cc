@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/report/roofline.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "graph/node_cost.h"
+#include "graph/op_facts.h"
+#include "providers/node_profile.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Without sparsity. Sources: NVIDIA's data sheets of H100 SXM and H200 SXM; for
+// B200 the "Blackwell Architecture Technical Brief", HGX B200 at 1000 W.
+constexpr GpuPeaks kGpus[] = {
+    {"h100", 1979e12, 989e12, 67e12, 3.35e12, 18 * 20.6e9, 80e9},
+    {"h200", 1979e12, 989e12, 67e12, 4.8e12, 18 * 20.6e9, 141e9},
+    {"b200", 4500e12, 2250e12, 80e12, 8e12, 18 * 40.1e9, 180e9},
+};
+
+bool IsView(const Node& node, const KernelRegistry& kernels) {
+  const KernelEntry* entry = kernels.Find(node.domain, node.op);
+  return entry && entry->traits.view;
+}
+
+}  // namespace
+
+std::span<const GpuPeaks> KnownGpus() { return kGpus; }
+
+const GpuPeaks* FindGpu(std::string device) {
+  std::ranges::transform(device, device.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  for (const char* other : {"pcie", "nvl", "mig"}) {
+    if (device.find(other) != std::string::npos) return nullptr;
+  }
+  for (const GpuPeaks& gpu : kGpus) {
+    size_t at = device.find(gpu.name);
+    // A GB200 is no B200.
+    if (at != std::string::npos &&
+        (at == 0 ||
+         !std::isalpha(static_cast<unsigned char>(device[at - 1])))) {
+      return &gpu;
+    }
+  }
+  return nullptr;
+}
+
+double PeakOf(const Node& node, const GpuPeaks& gpu) {
+  switch (FactsOf(node).kind) {
+    case OpKind::kScaledProduct:
+      return gpu.fp8;
+    case OpKind::kProduct:
+    case OpKind::kAttention:
+    case OpKind::kAttentionGrad:
+      return ByteSize(StoredAs(*node.in(0))) == 2 ? gpu.narrow : gpu.fp32;
+    default:
+      return gpu.fp32;
+  }
+}
+
+double SecondsOf(const Node& node, const GpuPeaks& gpu,
+                 const Efficiency& efficiency) {
+  const OpKind kind = FactsOf(node).kind;
+  const bool attends =
+      kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
+  const double share = attends ? efficiency.attention : efficiency.products;
+  const NodeCost cost = CostOf(node);
+  return std::max(cost.flops / (share * PeakOf(node, gpu)),
+                  cost.bytes / (efficiency.memory * gpu.bytes));
+}
+
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu) {
+  const NodeCost cost = CostOf(node);
+  return 1e3 * std::max(cost.flops / PeakOf(node, gpu), cost.bytes / gpu.bytes);
+}
+
+ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
+                       const GpuPeaks& gpu) {
+  ProfileReport report;
+  for (const Node& node : graph.nodes()) {
+    if (IsView(node, kernels)) continue;
+    NodeProfile row = DescribeNode(node);
+    row.milliseconds = LeastMilliseconds(node, gpu);
+    report.milliseconds += row.milliseconds;
+    report.nodes.push_back(row);
+  }
+  std::ranges::stable_sort(report.nodes, std::greater<>(),
+                           &NodeProfile::milliseconds);
+  return report;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step of one of many ranks on paper: when each node of its plan would run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collectives/ring_cost.h"
+#include "providers/plan/plan.h"
+#include "providers/report/roofline.h"
+
+namespace onnx_fp8 {
+
+// Where the ranks are, and how fast they are.
+struct Cluster {
+  GpuPeaks gpu;
+  Efficiency efficiency = {};
+  Network network = {};
+  // GPUs from one rank of a group to the next, by name of the group; 1 for
+  // groups that are not here.
+  std::map<std::string, int64_t> strides = {};
+};
+
+// Nodes of one kind that compute.
+struct WorkTotal {
+  std::string kind;  // "products in FP8"
+  int64_t nodes = 0;
+  double seconds = 0;
+  double flops = 0;
+};
+
+// Calls of one collective in one group.
+struct CallsTotal {
+  std::string op, group;
+  int64_t ranks = 0;
+  int64_t calls = 0;
+  double node_bytes = 0;  // received by this rank from its node
+  double net_bytes = 0;   // from other nodes
+  double seconds = 0;
+};
+
+struct Timeline {
+  double step = 0;           // seconds of all
+  double compute = 0;        // of nodes that are no collectives
+  double forward = 0;        // of those before the first node of the backward
+  double communication = 0;  // of collectives
+  // Seconds in which nothing computes: step − compute. The rest of the
+  // communication is hidden.
+  double exposed = 0;
+  // Operations of products and attention, without those that only a fused
+  // backward of attention needs: it counts twice its forward.
+  double model_flops = 0;
+  std::vector<WorkTotal> work;          // longest first
+  std::vector<CallsTotal> collectives;  // longest first
+};
+
+// Nodes compute one after the other in the plan's order. Collectives run one
+// after the other beside them. A collective starts when the nodes before it
+// have run, so that its operands are ready, and the collective before it; a
+// node waits for those of its operands that come from collectives. Collectives
+// that the plan joins are one call (Step::together).
+//
+// A node takes SecondsOf, a collective CostOfRing. `seed`: the value with which
+// the backward begins; null: there is none.
+Timeline Simulate(const Plan& plan, const Cluster& cluster, const Value* seed);
+
+}  // namespace onnx_fp8

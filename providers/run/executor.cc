@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/run/executor.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/joined.h"
+#include "collectives/agreement.h"
+#include "graph/node_cost.h"
+#include "graph/op_facts.h"
+#include "graph/print.h"
+#include "providers/node_profile.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Clock = Profiler::Clock;
+
+double Seconds(Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+std::string TypeText(const Tensor& t) {
+  return Name(t.dtype()) + ToString(t.shape());
+}
+
+void CheckType(const char* what, const Value& value, const Tensor& tensor) {
+  if (tensor.dtype() == value.dtype && tensor.shape() == value.shape) return;
+  Fail("[", what, " ", value.name, "] expected ", TypeText(value), ", got ",
+       TypeText(tensor));
+}
+
+// Calls `allocate`. Its errors are those of memory: they say what the plan
+// needs.
+template <typename F>
+auto Allocated(const Plan& plan, F allocate) {
+  try {
+    return allocate();
+  } catch (const Error& error) {
+    size_t state = 0;
+    for (const Value* value : plan.states) state += BytesOf(*value);
+    Fail(error.what(), "; the plan needs ", plan.arena_bytes,
+         " bytes for results and ", state, " for state");
+  }
+}
+
+bool IsCollective(const Step& step) {
+  return FactsOf(*step.node).kind == OpKind::kCollective;
+}
+
+bool IsFeed(const Value& value) {
+  return value.is_input &&
+         !(value.is_initializer() && value.role != Role::kNone);
+}
+
+// Whether an error's text names one of the nodes.
+bool Names(const std::string& text, std::span<const Step> steps) {
+  return std::ranges::any_of(steps, [&](const Step& step) {
+    return text.find(step.node->Where()) != std::string::npos;
+  });
+}
+
+// "AdamW optimizer.a, and 3 more"
+std::string WhereOf(std::span<const Step> steps) {
+  std::string where = steps[0].node->Where();
+  return steps.size() == 1 ? where
+                           : Concat(where, ", and ", steps.size() - 1, " more");
+}
+
+// "y: float[2] = AllReduce<…>". Ranks may call operands by other names: that of
+// a constant is its value.
+std::string WithoutOperands(const Node& collective) {
+  std::string text = Print(collective);
+  return text.substr(0, text.rfind(">(") + 1);
+}
+
+// Around the kernels of some steps, by their role and node.
+class HostRange {
+ public:
+  HostRange(HostRanges* ranges, std::span<const Step> steps) : ranges_(ranges) {
+    if (!ranges_) return;
+    ranges_->Push(Concat(RoleOf(*steps[0].node), ": ", WhereOf(steps)));
+  }
+  ~HostRange() {
+    if (ranges_) ranges_->Pop();
+  }
+
+ private:
+  HostRanges* ranges_;
+};
+
+// Steps that ran together share their time as they share their bytes.
+void AddTimes(std::span<const Step> steps, Clock::time_point begin,
+              Clock::time_point end, Lane lane, Profiler& profiler) {
+  double left = 0;
+  for (const Step& step : steps) left += CostOf(*step.node).bytes;
+  for (const Step& step : steps) {
+    double share = CostOf(*step.node).bytes;
+    bool rest = share >= left;
+    auto until = rest ? end
+                      : begin + std::chrono::duration_cast<Clock::duration>(
+                                    (end - begin) * (share / left));
+    profiler.Add(*step.node, begin, until, lane);
+    begin = until;
+    left -= share;
+  }
+}
+
+}  // namespace
+
+Executor::Executor(std::shared_ptr<const Graph> graph,
+                   ExecutionProvider& provider,
+                   std::shared_ptr<SharedArena> arena)
+    : graph_(std::move(graph)),
+      provider_(provider),
+      plan_(MakePlan(*graph_, provider.Kernels(), provider.device(),
+                     provider.queue())),
+      arena_(arena ? std::move(arena)
+                   : std::make_shared<SharedArena>(provider)) {}
+
+// All memory but the arena that stays from Run to Run.
+void Executor::TakeMemory() {
+  if (!slots_.empty()) return;
+  if (plan_.amaxes > 0) {
+    auto bytes = static_cast<int64_t>(plan_.amaxes * sizeof(AmaxCell));
+    amaxes_ = provider_.NewTensor(DType::kUInt8, {bytes});
+  }
+  bool draws = std::ranges::any_of(plan_.steps, [&](const Step& step) {
+    return provider_.Kernels()
+        .Find(step.node->domain, step.node->op)
+        ->traits.draws;
+  });
+  if (draws && provider_.device() != Device::kHost) {
+    draw_on_device_ = provider_.NewTensor(DType::kUInt64, {});
+  }
+  std::vector<Tensor> constants(plan_.constants.size());
+  std::vector<Tensor> slots(plan_.slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    if (slot.place != Place::kConstant && slot.place != Place::kHost) continue;
+    const Tensor& host = plan_.constants[slot.at]->data;
+    Tensor& ours = constants[slot.at];
+    if (slot.place == Place::kConstant && !ours.defined()) {
+      ours = provider_.ToOurs(host);
+    }
+    slots[i] =
+        (slot.place == Place::kHost ? host : ours).Reshaped(*slot.value->shape);
+  }
+  slots_ = std::move(slots);
+}
+
+struct Executor::AtEnd {
+  Executor& executor;
+  ~AtEnd() {
+    if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
+    executor.Unbind();
+    executor.works_.reset();
+  }
+};
+
+TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
+                        uint64_t draw) {
+  Check(!state.contains(kHalfUpdated),
+        "expected state that is whole, got state that an earlier error left "
+        "half updated: restore it first");
+  AtEnd at_end{*this};
+  draw_ = draw;
+  BindArena();
+  if (draw_on_device_.defined()) {
+    provider_.CopyIn(Tensor::Scalar(draw), draw_on_device_);
+  }
+  BindFeeds(feeds);
+  BindState(state);
+  CheckAliases();
+  if (!compared_) CompareCollectives();
+  BindFetched();
+  BindSlots();
+  if (Records()) {
+    RunOrReplay(state);
+  } else {
+    RunSteps(state);
+  }
+  CountTransfers();
+  return Outputs();
+}
+
+void Executor::RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
+                       uint64_t draw) {
+  AtEnd at_end{*this};
+  draw_ = draw;
+  BindArena();
+  if (feed_inputs_.empty()) {
+    for (const Value* value : plan_.feeds) {
+      auto it = std::ranges::find(graph_->inputs, value);
+      feed_inputs_.push_back(static_cast<size_t>(it - graph_->inputs.begin()));
+    }
+  }
+  for (size_t i = 0; i < plan_.feeds.size(); ++i) {
+    const Tensor& feed = feeds[feed_inputs_[i]];
+    CheckType("input", *plan_.feeds[i], feed);
+    feeds_.push_back(feed);
+  }
+  BindResults(feeds, results);
+  BindSlots();
+  TensorMap no_state;
+  RunSteps(no_state);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Tensor& slot = slots_[static_cast<size_t>(plan_.outputs[i].second)];
+    if (slot.raw() != results[i].raw()) provider_.Copy(slot, results[i]);
+  }
+}
+
+// Several outputs may be views of one buffer: the first gives its memory.
+void Executor::BindResults(std::span<const Tensor> feeds,
+                           std::span<const Tensor> results) {
+  fetched_.resize(plan_.fetched.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto [value, at] = plan_.outputs[i];
+    CheckType("output", *value, results[i]);
+    const Slot& slot = plan_.slots[static_cast<size_t>(at)];
+    bool fed = std::ranges::any_of(feeds, [&](const Tensor& feed) {
+      return feed.SharesDataWith(results[i]);
+    });
+    if (slot.place != Place::kFetched || fed) continue;
+    Tensor& buffer = fetched_[slot.at];
+    if (!buffer.defined()) buffer = results[i];
+  }
+  for (size_t i = 0; i < fetched_.size(); ++i) {
+    if (fetched_[i].defined()) continue;
+    const Value& value = *plan_.fetched[i];
+    fetched_[i] = provider_.NewTensor(value.dtype, *value.shape);
+  }
+}
+
+// A Communicator counts what it sends for a provider on the host.
+void Executor::CountTransfers() {
+  if (!groups_ || provider_.device() == Device::kHost) return;
+  if (!wire_bytes_) wire_bytes_ = WireBytesOf(plan_);
+  for (const auto& [name, group] : *groups_) {
+    group->AddWireBytes((*wire_bytes_)[name]);
+  }
+}
+
+// Ranks that ran other collectives, or in another order, would wait for each
+// other forever, or take each other's data for their own. Only those of one
+// group need to agree: data ranks with fewer samples may divide tokens in
+// another way.
+void Executor::CompareCollectives() {
+  compared_ = true;
+  if (!groups_) return;
+  std::map<std::string, std::vector<std::string>> lines;
+  for (const Step& step : plan_.steps) {
+    if (IsCollective(step)) {
+      lines[step.node->String("group", "")].push_back(
+          WithoutOperands(*step.node));
+    }
+  }
+  if (!lines.empty()) {
+    for (const auto& [name, group] : *groups_) {
+      CheckAgreement(*group, "collectives of the plan", lines[name]);
+    }
+  }
+}
+
+void Executor::RunSteps(TensorMap& state) {
+  if (amaxes_.defined()) provider_.Clear(amaxes_);
+  RunCopies(plan_.before);
+  NoteWork({}, Lane::kHost);
+  size_t begun = 0;  // steps
+  try {
+    while (begun < plan_.steps.size()) {
+      const Step& step = plan_.steps[begun];
+      Await(step.awaits);
+      begun += step.together;
+      if (RunsBeside(step)) {
+        StartBeside({&step, step.together});
+      } else if (IsNeeded(step)) {
+        RunStep({&step, step.together});
+      }
+    }
+    Await(awaited_ + beside_.size());
+    if (provider_.device() == Device::kHost) provider_.Synchronize();
+  } catch (const Error& error) {
+    bool whole =
+        plan_.first_write == plan_.steps.size() || begun <= plan_.first_write;
+    if (whole) throw;
+    state[kHalfUpdated] = Tensor::Scalar(true);
+    Fail(error.what(), "; state is half updated by now and must be restored");
+  }
+  RunCopies(plan_.after);
+  NoteWork({}, Lane::kHost);
+}
+
+// ---- recording
+
+// A profiler times each kernel.
+bool Executor::Records() const {
+  return provider_.CanRecord() && profiler_ == nullptr;
+}
+
+// All that a Run uses and another Run may find elsewhere.
+std::vector<const void*> Executor::Addresses() const {
+  std::vector<const void*> addresses = {arena_->data()};
+  for (const Tensor& state : states_) addresses.push_back(state.raw());
+  return addresses;
+}
+
+// The first Run at some addresses is not recorded: its kernels may allocate.
+void Executor::RunOrReplay(TensorMap& state) {
+  std::vector<const void*> addresses = Addresses();
+  if (addresses != recorded_) {
+    recording_ = nullptr;
+    RunSteps(state);
+    recorded_ = std::move(addresses);
+    return;
+  }
+  if (!recording_) {
+    if (timeline_) works_.emplace();
+    noted_ = {};
+    recording_ = provider_.Record([&] { RunSteps(state); });
+    if (timeline_) in_timeline_ = timeline_->AddRecording(*std::move(works_));
+  }
+  if (timeline_) timeline_->AddReplay(in_timeline_);
+  recording_->Replay();
+}
+
+void Executor::NoteWork(std::span<const Step> steps, Lane lane) {
+  if (!works_) return;
+  const WorkCounts now = provider_.Recorded();
+  RecordedWork work{.nodes = {}, .lane = lane, .counts = {}};
+  for (size_t i = 0; i < now.of.size(); ++i) {
+    work.counts.of[i] = now.of[i] - noted_.of[i];
+  }
+  noted_ = now;
+  if (work.counts == WorkCounts{}) return;
+  for (const Step& step : steps) work.nodes.push_back(step.node);
+  works_->push_back(std::move(work));
+}
+
+// A provider that records finds feeds and results in the same memory each time.
+Tensor Executor::Fed(size_t i, const Tensor& feed) {
+  if (!Records()) return provider_.ToOurs(feed);
+  own_feeds_.resize(plan_.feeds.size());
+  Tensor& own = own_feeds_[i];
+  if (!own.defined() || own.shape() != feed.shape()) {
+    own = provider_.NewTensor(feed.dtype(), feed.shape());
+    recorded_.clear();
+  }
+  provider_.Assign(feed, own);
+  return own;
+}
+
+void Executor::BindFetched() {
+  if (Records() && !own_fetched_.empty()) {
+    fetched_ = own_fetched_;
+    return;
+  }
+  for (const Value* value : plan_.fetched) {
+    fetched_.push_back(provider_.NewTensor(value->dtype, *value->shape));
+  }
+  if (Records()) own_fetched_ = fetched_;
+}
+
+// The caller's results are never those of the next Run.
+TensorMap Executor::Outputs() {
+  if (Records()) {
+    for (size_t i = 0; i < fetched_.size(); ++i) {
+      fetched_[i] = provider_.Clone(own_fetched_[i]);
+    }
+    BindSlots();
+  }
+  TensorMap outputs;
+  for (auto [value, at] : plan_.outputs) {
+    auto slot = static_cast<size_t>(at);
+    bool fed = plan_.slots[slot].place == Place::kFeed;
+    outputs[value->name] =
+        Records() && fed ? provider_.Clone(slots_[slot]) : slots_[slot];
+  }
+  return outputs;
+}
+
+void Executor::BindFeeds(const TensorMap& feeds) {
+  for (const auto& [name, tensor] : feeds) {
+    const Value* value = graph_->Find(name);
+    if (!value || !IsFeed(*value)) {
+      std::vector<std::string> names;
+      for (const Value* input : graph_->inputs) {
+        if (IsFeed(*input)) names.push_back(input->name);
+      }
+      Fail("[feed ", name, "] expected the name of an input (", Joined(names),
+           ")");
+    }
+    if (value->concrete()) CheckType("input", *value, tensor);
+  }
+  for (const Value* value : plan_.feeds) {
+    auto it = feeds.find(value->name);
+    Check(it != feeds.end() || value->is_initializer(), "[input ", value->name,
+          "] expected ", TypeText(*value), ", got no feed");
+    feeds_.push_back(
+        Fed(feeds_.size(), it != feeds.end() ? it->second : value->data));
+  }
+}
+
+void Executor::BindState(TensorMap& state) {
+  for (const Value* value : plan_.states) {
+    auto it = state.find(value->name);
+    if (it == state.end()) continue;
+    CheckType("state", *value, it->second);
+    Check(it->second.device() == provider_.device(), "[state ", value->name,
+          "] expected memory of the provider ", provider_.Name());
+  }
+  for (size_t i = 0; i < plan_.states.size(); ++i) {
+    const Value& value = *plan_.states[i];
+    auto it = state.find(value.name);
+    if (!plan_.bound[i]) {
+      states_.push_back(it != state.end() ? it->second
+                                          : provider_.ToOurs(value.data));
+      continue;
+    }
+    if (it == state.end()) {
+      Tensor own =
+          Allocated(plan_, [&] { return provider_.Clone(value.data); });
+      it = state.emplace(value.name, std::move(own)).first;
+    }
+    states_.push_back(it->second);
+  }
+}
+
+void Executor::CheckAliases() const {
+  std::unordered_map<const void*, const Value*> written;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!plan_.bound[i] || states_[i].bytes() == 0) continue;
+    auto [it, added] = written.emplace(states_[i].raw(), plan_.states[i]);
+    Check(added, "[state ", plan_.states[i]->name,
+          "] expected memory of its own, got that of ", it->second->name);
+  }
+  auto check = [&](const char* what, const Value& value, const Tensor& t) {
+    auto it = written.find(t.raw());
+    Check(t.bytes() == 0 || it == written.end(), "[", what, " ", value.name,
+          "] expected memory of its own, got that of a state that the step "
+          "writes");
+  };
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!plan_.bound[i]) check("state", *plan_.states[i], states_[i]);
+  }
+  for (size_t i = 0; i < feeds_.size(); ++i) {
+    check("input", *plan_.feeds[i], feeds_[i]);
+  }
+}
+
+// Another executor may have moved the arena.
+void Executor::BindArena() {
+  Allocated(plan_, [&] {
+    TakeMemory();
+    arena_->Reserve(plan_.arena_bytes);
+  });
+  if (bound_arena_ == arena_->data()) return;
+  bound_arena_ = arena_->data();
+  auto* begin = static_cast<char*>(arena_->data());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    if (slot.place != Place::kArena) continue;
+    // The view needs no owner, because the arena outlives it.
+    slots_[i] = Tensor::View(StoredAs(*slot.value), *slot.value->shape, nullptr,
+                             begin + slot.at, provider_.device());
+  }
+}
+
+void Executor::BindSlots() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    const Tensor* base = nullptr;
+    switch (slot.place) {
+      case Place::kFeed:
+        base = &feeds_[slot.at];
+        break;
+      case Place::kState:
+        base = &states_[slot.at];
+        break;
+      case Place::kFetched:
+        base = &fetched_[slot.at];
+        break;
+      default:
+        continue;
+    }
+    slots_[i] = base->Reshaped(*slot.value->shape);
+  }
+}
+
+void Executor::Unbind() {
+  for (std::vector<Tensor>* list : {&feeds_, &states_, &fetched_}) {
+    list->clear();
+  }
+  for (Operands& o : call_.operands) {
+    o.inputs.clear();
+    o.outputs.clear();
+  }
+  beside_.clear();
+  awaited_ = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Place place = plan_.slots[i].place;
+    if (place == Place::kFeed || place == Place::kState ||
+        place == Place::kFetched) {
+      slots_[i] = Tensor();
+    }
+  }
+}
+
+bool Executor::IsNeeded(const Step& step) const {
+  return std::ranges::all_of(step.guards, [this](const Guard& guard) {
+    const Tensor& flag = slots_[static_cast<size_t>(guard.slot)];
+    return flag.data<bool>()[0] == guard.value;
+  });
+}
+
+void Executor::Bind(Call& call, void* queue) {
+  const size_t count = call.steps.size();
+  if (call.operands.size() < count) call.operands.resize(count);
+  auto in_slot = [&](int slot) {
+    return slot < 0 ? Tensor() : slots_[static_cast<size_t>(slot)];
+  };
+  auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {
+    to.resize(from.size());
+    std::ranges::transform(from, to.begin(), in_slot);
+  };
+  call.contexts.clear();
+  for (size_t k = 0; k < count; ++k) {
+    const Step& step = call.steps[k];
+    Operands& o = call.operands[k];
+    bind(step.inputs, o.inputs);
+    bind(step.outputs, o.outputs);
+    o.measured.clear();
+    for (int i : step.measured_amax) o.measured.push_back(AmaxAt(i));
+    KernelContext& context =
+        call.contexts.emplace_back(*step.node, o.inputs, o.outputs, draw_);
+    context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
+                      AmaxAt(step.own_amax));
+    context.set_queue(queue);
+    context.set_workspace(in_slot(step.workspace));
+    context.set_groups(groups_);
+    context.set_draw_on_device(
+        static_cast<const uint64_t*>(draw_on_device_.raw()));
+  }
+}
+
+// Errors name the node, whether the kernel did or not.
+void Executor::RunKernels(Call& call) const {
+  const bool timed = profiler_ || times_;
+  if (timed) call.begin = Clock::now();
+  HostRange range(provider_.host_ranges(), call.steps);
+  try {
+    if (call.steps.size() > 1) {
+      call.steps[0].many(call.contexts);
+    } else {
+      call.steps[0].kernel(call.contexts[0]);
+    }
+    if (profiler_) provider_.Synchronize();
+  } catch (const std::exception& error) {
+    std::string text = error.what();
+    if (dynamic_cast<const Error*>(&error) && Names(text, call.steps)) throw;
+    Fail("[", WhereOf(call.steps), "] ", text);
+  }
+  if (timed) call.end = Clock::now();
+}
+
+// A kernel must leave its results in the memory that the plan gave it.
+void Executor::Conclude(const Call& call) {
+  if (profiler_) {
+    AddTimes(call.steps, call.begin, call.end, call.lane, *profiler_);
+  }
+  for (size_t k = 0; k < call.steps.size(); ++k) {
+    const Step& step = call.steps[k];
+    const std::vector<Tensor>& outputs = call.operands[k].outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (step.outputs[i] < 0) continue;
+      const Tensor& slot = slots_[static_cast<size_t>(step.outputs[i])];
+      if (outputs[i].raw() == slot.raw()) continue;
+      Fail("[", step.node->Where(), "] its kernel put output ", i,
+           " into memory that is not the plan's");
+    }
+  }
+}
+
+void Executor::RunStep(std::span<const Step> steps) {
+  call_.steps = steps;
+  Bind(call_, provider_.queue());
+  RunKernels(call_);
+  NoteWork(steps, Lane::kHost);
+  if (IsCollective(steps[0])) AddTransfer(call_, call_.end - call_.begin);
+  Conclude(call_);
+}
+
+// ---- collectives beside other steps
+
+// A device runs all collectives in one queue: its groups of ranks belong to a
+// queue. A profiler waits for each kernel there, so nothing runs beside it.
+bool Executor::RunsBeside(const Step& step) const {
+  if (!overlap_ || !IsCollective(step)) return false;
+  const bool device = provider_.device() != Device::kHost;
+  return (device ? !profiler_ : step.beside) && provider_.side_queue();
+}
+
+void Executor::StartBeside(std::span<const Step> steps) {
+  SideQueue& side = *provider_.side_queue();
+  Call& call = beside_.emplace_back();
+  call.steps = steps;
+  call.lane = Lane::kBeside;
+  Bind(call, side.queue());
+  side.Start([this, &call] {
+    RunKernels(call);
+    NoteWork(call.steps, Lane::kBeside);
+  });
+  if (steps[0].beside) return;
+  Await(awaited_ + 1);
+  --awaited_;  // the plan counts only those beside other steps
+}
+
+void Executor::Await(size_t count) {
+  for (; awaited_ < count && !beside_.empty(); ++awaited_) {
+    const Clock::time_point begin = Clock::now();
+    provider_.side_queue()->Await();
+    AddTransfer(beside_.front(), Clock::now() - begin);
+    Conclude(beside_.front());
+    beside_.pop_front();
+  }
+}
+
+void Executor::AddTransfer(const Call& call, Clock::duration waited) {
+  if (profiler_) profiler_->AddTransfer(call.end - call.begin, waited);
+  if (!times_) return;
+  times_->all += Seconds(call.end - call.begin);
+  times_->exposed += Seconds(waited);
+}
+
+void Executor::RunCopies(const std::vector<Copy>& copies) {
+  for (const Copy& copy : copies) {
+    provider_.Copy(slots_[static_cast<size_t>(copy.from)],
+                   slots_[static_cast<size_t>(copy.to)]);
+  }
+}
+
+}  // namespace onnx_fp8

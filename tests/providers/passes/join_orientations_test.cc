@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/passes/join_orientations.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/providers/after_pass.h"
+
+namespace onnx_fp8 {
+namespace {
+
+KernelRegistry Joining() {
+  KernelRegistry kernels;
+  kernels.Add(
+      "QuantizeBlockTranspose", [](KernelContext&) {}, {}, kDomain);
+  return kernels;
+}
+
+std::string Joined(const std::string& text, const KernelRegistry& kernels) {
+  return AfterPass(text, JoinOrientations, kernels);
+}
+
+void ExpectNotJoined(const std::string& text) {
+  EXPECT_EQ(Joined(text, Joining()), text);
+}
+
+constexpr char kTwoCasts[] = R"(input x: float[2,80,32]
+q: float8e4m3fn[2,80,32], s: float[160,1], a: float[] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+qt: float8e4m3fn[32,160], st: float[32,1], at: float[], c: float[32] = onnx_fp8.QuantizeColumns<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+m: float[] = Max(a, at)
+n: float[32] = Neg(c)
+output q
+output s
+output qt
+output st
+output m
+output n
+)";
+
+TEST(JoinOrientations, OneNodeQuantizesRowsAndColumns) {
+  EXPECT_EQ(Joined(kTwoCasts, Joining()), R"(input x: float[2,80,32]
+q: float8e4m3fn[2,80,32], s: float[160,1], a: float[], qt: float8e4m3fn[32,160], st: float[32,1], c: float[32] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(x)
+m: float[] = Max(a, a)
+n: float[32] = Neg(c)
+output q
+output s
+output qt
+output st
+output m
+output n
+)");
+  EXPECT_EQ(Joined(kTwoCasts, {}), kTwoCasts);
+}
+
+// The columns may come first, as a weight's do where the forward pass reads
+// them. Nodes keep their order.
+TEST(JoinOrientations, TheFirstOfBothHasThePlace) {
+  EXPECT_EQ(Joined(R"(input x: float[16,32]
+input y: float[16,32]
+qx: float8e5m2[32,16], sx: float[32,1], ax: float[] = onnx_fp8.QuantizeColumns<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
+f: float[32,16] = Cast<to=1>(qx)
+qy: float8e5m2[32,16], sy: float[32,1], ay: float[] = onnx_fp8.QuantizeColumns<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(y)
+g: float[32,16] = Cast<to=1>(qy)
+ry: float8e5m2[16,32], ty: float[16,1] = onnx_fp8.QuantizeBlock<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(y)
+rx: float8e5m2[16,32], tx: float[16,1] = onnx_fp8.QuantizeBlock<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
+h: float[] = Neg(ax)
+output f
+output g
+output ry
+output rx
+output h
+)",
+                   Joining()),
+            R"(input x: float[16,32]
+input y: float[16,32]
+rx: float8e5m2[16,32], tx: float[16,1], ax: float[], qx: float8e5m2[32,16], sx: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(x)
+f: float[32,16] = Cast<to=1>(qx)
+ry: float8e5m2[16,32], ty: float[16,1], ay: float[], qy: float8e5m2[32,16], sy: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=32, block_rows=1, pow2=1, q_max=57344.0, scale_to=1, to=19>(y)
+g: float[32,16] = Cast<to=1>(qy)
+h: float[] = Neg(ax)
+output f
+output g
+output ry
+output rx
+output h
+)");
+}
+
+TEST(JoinOrientations, OtherFormatsStay) {
+  for (auto [of_columns, other] :
+       {std::pair{"to=17>(x)\nm", "to=19>(x)\nm"},
+        {"pow2=0, q_max=448.0, scale_to=1, to=17>(x)\nm",
+         "pow2=1, q_max=448.0, scale_to=1, to=17>(x)\nm"},
+        {"q_max=448.0, scale_to=1, to=17>(x)\nm",
+         "q_max=240.0, scale_to=1, to=17>(x)\nm"}}) {
+    std::string text = kTwoCasts;
+    text.replace(text.find(of_columns), std::string(of_columns).size(), other);
+    if (std::string(other).starts_with("to=19")) {
+      text.replace(text.find("qt: float8e4m3fn"), 16, "qt: float8e5m2");
+    }
+    ExpectNotJoined(text);
+  }
+}
+
+// kTwoCasts with other text.
+std::string Replaced(const std::string& from, const std::string& to) {
+  std::string text = kTwoCasts;
+  for (size_t at; (at = text.find(from)) != std::string::npos;) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// Parts of 48 elements, and an amax that the graph returns.
+TEST(JoinOrientations, WhatTheKernelCantWriteStays) {
+  std::string parts = Replaced("block_columns=0", "block_columns=48");
+  parts.replace(parts.find("st: float[32,1]"), 15, "st: float[32,4]");
+  ExpectNotJoined(parts);
+  ExpectNotJoined(std::string(kTwoCasts) + "output at\n");
+}
+
+TEST(JoinOrientations, ShortColumnsStay) {
+  std::string text = Replaced("2,80,32", "2,64,32");
+  text.replace(text.find("s: float[160,1]"), 15, "s: float[128,1]");
+  text.replace(text.find("[32,160]"), 8, "[32,128]");
+  ExpectNotJoined(text);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/report/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A kernel that runs Reshape as a view.
+const KernelRegistry& ReshapeAsView() {
+  static const KernelRegistry kernels = [] {
+    KernelRegistry r;
+    r.Add("Reshape", [](KernelContext&) {}, {.view = true});
+    return r;
+  }();
+  return kernels;
+}
+
+constexpr GpuPeaks kGpu = {"gpu", 4000, 2000, 1000, 100};
+
+TEST(Roofline, TakesTheLongerTimeOfOperationsAndBytes) {
+  auto graph = ParseGraph(R"(
+input x: float[8,500]
+input w: float[500,8]
+const shape: int64[1] = {-1}
+a: float[8,8] = MatMul(x, w)
+b: float[8,8] = Neg(a)
+c: float[64] = Reshape(b, shape)
+output c
+)");
+  ProfileReport bound = Roofline(*graph, ReshapeAsView(), kGpu);
+  ASSERT_EQ(bound.nodes.size(), 2u);  // a view takes no time
+  double bytes = 4 * (8 * 500 * 2 + 64);
+  EXPECT_EQ(bound.nodes[0].op, "MatMul");
+  EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * bytes / 100);
+  EXPECT_DOUBLE_EQ(bound.nodes[1].milliseconds, 1e3 * 4 * 128 / 100);
+  EXPECT_DOUBLE_EQ(bound.milliseconds, 1e3 * (bytes + 4 * 128) / 100);
+  GpuPeaks fast = kGpu;
+  fast.bytes = 1e9;
+  bound = Roofline(*graph, ReshapeAsView(), fast);
+  EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * 2 * 8 * 8 * 500 / 1000.0);
+}
+
+TEST(Roofline, DriversNamesOfGpus) {
+  auto found = [](const char* device) {
+    const GpuPeaks* gpu = FindGpu(device);
+    return gpu ? gpu->name : "";
+  };
+  for (const GpuPeaks& gpu : KnownGpus()) EXPECT_EQ(FindGpu(gpu.name), &gpu);
+  EXPECT_STREQ(found("NVIDIA H100 80GB HBM3 (sm_90)"), "h100");
+  EXPECT_STREQ(found("NVIDIA H200"), "h200");
+  EXPECT_STREQ(found("NVIDIA B200"), "b200");
+  for (const char* other :
+       {"", "NVIDIA GB200", "NVIDIA H100 PCIe", "NVIDIA H200 NVL",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GH200 480GB"}) {
+    EXPECT_STREQ(found(other), "") << other;
+  }
+}
+
+TEST(Roofline, OperandsDecideThePeak) {
+  auto graph = ParseGraph(R"(
+input x: float[8,16]
+input w: float[16,8]
+input q: float8e4m3fn[8,16]
+input s: float[]
+a: float[8,8] = MatMul(x, w)
+b: float[8,8] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(q, s, q, s)
+c: float[8,16] = Neg(x)
+output a
+)");
+  auto node = graph->nodes().begin();
+  EXPECT_EQ(PeakOf(*node, kGpu), kGpu.fp32);
+  node->in(0)->narrow = DType::kBFloat16;
+  EXPECT_EQ(PeakOf(*node, kGpu), kGpu.narrow);
+  EXPECT_EQ(PeakOf(*++node, kGpu), kGpu.fp8);
+  EXPECT_EQ(PeakOf(*++node, kGpu), kGpu.fp32);  // no product
+}
+
+}  // namespace
+}  // namespace onnx_fp8

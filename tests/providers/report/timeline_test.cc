@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "providers/report/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include "providers/cpu/cpu_provider.h"
+#include "tests/graph/parse.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// One operation and one byte per second, at their full peaks; a call takes a
+// second and the bytes nothing.
+Cluster UnitCluster() {
+  return {
+      .gpu = {"gpu", 1, 1, 1, 1e30},
+      .efficiency = {.products = 1, .memory = 1, .attention = 1},
+      .network = {
+          .node_gpus = 8, .node_bytes = 1e30, .net_bytes = 1e30, .call = 1}};
+}
+
+Timeline TimelineOf(const std::string& text, const Cluster& cluster,
+                    const char* seed = "") {
+  auto graph = ParseGraph(text);
+  Plan plan = MakePlan(*graph, CpuKernels());
+  return Simulate(plan, cluster, graph->Find(seed));
+}
+
+// A call of 5 s beside a product of 2 · 2 · 2 · 2 = 16 s.
+constexpr char kBeside[] = R"(
+input x: float[2,2]
+input w: float[2,2]
+g: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(w)
+a: float[2,2] = MatMul(x, x)
+y: float[2,2] = MatMul(a, g)
+output y
+)";
+
+TEST(Timeline, HidesACallBehindAProduct) {
+  Cluster cluster = UnitCluster();
+  cluster.network.call = 5;
+  Timeline time = TimelineOf(kBeside, cluster);
+  EXPECT_DOUBLE_EQ(time.compute, 32);
+  EXPECT_DOUBLE_EQ(time.communication, 5);
+  EXPECT_DOUBLE_EQ(time.step, 32);
+  EXPECT_EQ(time.exposed, 0);
+  EXPECT_DOUBLE_EQ(time.model_flops, 32);
+  ASSERT_EQ(time.work.size(), 1u);
+  EXPECT_EQ(time.work[0].nodes, 2);
+}
+
+TEST(Timeline, AReaderWaits) {
+  Cluster cluster = UnitCluster();
+  cluster.network.call = 20;
+  Timeline time = TimelineOf(kBeside, cluster);
+  EXPECT_DOUBLE_EQ(time.step, 20 + 16);
+  EXPECT_DOUBLE_EQ(time.exposed, 4);
+}
+
+// The second call waits for the first and for the product before it; the view
+// of a collective's result is its result.
+TEST(Timeline, CallsFollowEachOther) {
+  Cluster cluster = UnitCluster();
+  cluster.network.call = 10;
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+input w: float[2,2]
+const shape: int64[1] = {4}
+g: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(w)
+a: float[2,2] = MatMul(x, x)
+h: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(a)
+v: float[4] = Reshape(h, shape)
+y: float[4] = Neg(v)
+output y
+output g
+)",
+                             cluster);
+  EXPECT_DOUBLE_EQ(time.communication, 20);
+  EXPECT_DOUBLE_EQ(time.compute, 16 + 4);
+  EXPECT_DOUBLE_EQ(time.step, 16 + 10 + 4);
+  ASSERT_EQ(time.collectives.size(), 1u);
+  EXPECT_EQ(time.collectives[0].calls, 2);
+  EXPECT_DOUBLE_EQ(time.collectives[0].node_bytes, 2 * 16);
+}
+
+// A collective does not run ahead of the plan, though its operand is ready.
+TEST(Timeline, KeepsThePlansOrder) {
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+a: float[2,2] = MatMul(x, x)
+h: float[2,2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(x)
+output a
+output h
+)",
+                             UnitCluster());
+  EXPECT_DOUBLE_EQ(time.step, 16 + 1);
+}
+
+// Two collectives of a bucket are one call.
+TEST(Timeline, ABucketIsOneCall) {
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+input w: float[2,2]
+g: float[2,2] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(x)
+h: float[2,2] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(w)
+output g
+output h
+)",
+                             UnitCluster());
+  EXPECT_DOUBLE_EQ(time.step, 1);
+  ASSERT_EQ(time.collectives.size(), 1u);
+  EXPECT_EQ(time.collectives[0].calls, 1);
+  EXPECT_DOUBLE_EQ(time.collectives[0].node_bytes, 2 * 16);
+}
+
+TEST(Timeline, TheForwardEndsAtTheSeed) {
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+input seed: float[2,2]
+y: float[2,2] = MatMul(x, x)
+d: float[2,2] = MatMul(seed, y)
+output d
+)",
+                             UnitCluster(), "seed");
+  EXPECT_DOUBLE_EQ(time.forward, 16);
+  EXPECT_DOUBLE_EQ(time.compute, 32);
+}
+
+TEST(Timeline, StridesPlaceGroups) {
+  Cluster cluster = UnitCluster();
+  cluster.strides = {{"dp", 8}};
+  Timeline time = TimelineOf(kBeside, cluster);
+  EXPECT_EQ(time.collectives[0].node_bytes, 0);
+  EXPECT_DOUBLE_EQ(time.collectives[0].net_bytes, 16);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/session/collective_order.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "graph/onnx/verify.h"
+#include "tests/graph/parse.h"
+#include "tests/support/thread_ranks.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Sums of these inputs in this order, each behind a node of its own.
+std::string SumsOf(const std::vector<std::string>& inputs, int64_t bucket) {
+  std::string text, nodes;
+  for (const std::string& x : inputs) {
+    text += Concat("input ", x, ": float[2]\n");
+    const std::string in = bucket > 0 ? Concat("bucket=", bucket, ", ") : "";
+    nodes += Concat("n", x, ": float[2] = Neg(", x, ")\ns", x,
+                    ": float[2] = onnx_fp8.AllReduce<", in,
+                    "group=\"dp\", ranks=2, reduction=\"sum\">(n", x, ")\n");
+  }
+  for (const std::string& x : inputs) nodes += "output s" + x + "\n";
+  return text + nodes;
+}
+
+// "sa sb/1": results and buckets of the collectives.
+std::string OrderIn(const Graph& graph) {
+  std::string text;
+  for (const Node& node : graph.nodes()) {
+    if (!node.IsOurs("AllReduce")) continue;
+    if (!text.empty()) text += " ";
+    text += node.out(0)->name;
+    if (node.Has("bucket")) text += Concat("/", node.Int("bucket", 0));
+  }
+  return text;
+}
+
+struct Meeting {
+  std::string first, second;  // graphs of the two ranks
+  bool second_is_new = true;
+  std::string want;  // order of the second rank
+};
+
+TEST(CollectiveOrder, OthersFollowTheFirstRank) {
+  const std::string abc = SumsOf({"a", "b", "c"}, 1);
+  const std::vector<Meeting> meetings = {
+      {abc, SumsOf({"c", "a", "b"}, 0), true, "sa/1 sb/1 sc/1"},
+      // A plan stays as it is, and the first order stays that of all.
+      {SumsOf({"c", "b", "a"}, 2), abc, false, "sa/1 sb/1 sc/1"},
+      {abc, SumsOf({"b", "c", "a"}, 3), true, "sa/1 sb/1 sc/1"},
+      // Another set has another order.
+      {SumsOf({"c", "a"}, 0), SumsOf({"a", "c"}, 4), true, "sc sa"},
+      // Ranks that differ are compared later.
+      {abc, SumsOf({"b", "a"}, 0), true, "sb sa"}};
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    CollectiveOrder order(&ranks);
+    for (const Meeting& m : meetings) {
+      const bool first = world.rank() == 0;
+      const auto graph = ParseGraph(first ? m.first : m.second);
+      order.Agree(StepKind::kTrain, *graph, first || m.second_is_new);
+      Verify(*graph);
+      if (first) continue;
+      EXPECT_EQ(OrderIn(*graph), m.want);
+    }
+  });
+}
+
+// A bucket is one call: it waits for all operands.
+TEST(CollectiveOrder, OperandsOfABucketComeFirst) {
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    CollectiveOrder order(&ranks);
+    const auto graph = ParseGraph(SumsOf({"a", "b"}, world.rank() == 0));
+    order.Agree(StepKind::kTrain, *graph, true);
+    Verify(*graph);
+    std::vector<std::string> results;
+    for (const Node& node : graph->nodes()) {
+      results.push_back(node.out(0)->name);
+    }
+    EXPECT_EQ(results, (std::vector<std::string>{"na", "nb", "sa", "sb"}));
+  });
+}
+
+TEST(CollectiveOrder, OneRankLacksAPlan) {
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    const CollectiveOrder order(&ranks);
+    const Lacks mine = world.rank() == 0 ? Lacks::kNothing : Lacks::kPlan;
+    EXPECT_EQ(order.OnAnyRank(StepKind::kMicro, mine), Lacks::kPlan);
+    EXPECT_EQ(order.OnAnyRank(StepKind::kApply, Lacks::kNothing),
+              Lacks::kNothing);
+    // Nobody asks the others before an evaluation.
+    EXPECT_EQ(order.OnAnyRank(StepKind::kEval, mine), mine);
+  });
+  EXPECT_EQ(CollectiveOrder(nullptr).OnAnyRank(StepKind::kTrain, Lacks::kPlan),
+            Lacks::kPlan);
+}
+
+}  // namespace
+}  // namespace onnx_fp8

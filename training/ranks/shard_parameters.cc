@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/ranks/shard_parameters.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "graph/builder.h"
+#include "training/ranks/over_ranks.h"
+#include "training/ranks/quantize_parts.h"
+#include "training/ranks/sharded_state.h"
+#include "training/ranks/zero_rows.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A parameter, or its rounding, of which this rank has a part.
+struct Parts {
+  Value* part;
+  Value* whole;  // has no producer, or one that will be removed
+  DType wire;    // format in which its elements are exact
+};
+
+class Sharder {
+ public:
+  Sharder(Graph& graph, const ShardOptions& options)
+      : graph_(graph), options_(options) {
+    for (Node& node : graph.nodes()) {
+      position_[&node] = order_.size();
+      order_.push_back(&node);
+    }
+    if (options.spec.what == Sharding::kParameters && options.seed) {
+      FindBackward(options.seed);
+    }
+  }
+
+  void Run(ParameterGradients* gradients, bool whole_gradients) {
+    for (Value* value : graph_.Initializers()) {
+      auto it = options_.parameters->find(value->name);
+      if (it != options_.parameters->end()) Replace(value);
+    }
+    ReduceAmaxes();
+    for (const auto& [part, quantizer] : quantizers_) Quantize(part, quantizer);
+    for (auto& [parameter, gradient] : *gradients) {
+      auto it = part_.find(parameter);
+      if (it == part_.end()) continue;
+      if (!whole_gradients) {
+        gradient = ReduceToShard(graph_, gradient, options_.mesh,
+                                 After(gradient->producer));
+      }
+      parameter = it->second;
+    }
+    for (size_t i = replaced_.size(); i-- > 0;) graph_.RemoveNode(replaced_[i]);
+    for (auto& [whole, part] : part_) {
+      const std::string name = whole->name;
+      graph_.RemoveValue(whole);
+      graph_.Rename(part, name);
+    }
+  }
+
+ private:
+  void FindBackward(const Value* seed) {
+    std::unordered_set<const Value*> reached = {seed};
+    for (Node* node : order_) {
+      bool reads = std::ranges::any_of(
+          node->inputs(), [&](Value* in) { return reached.contains(in); });
+      if (!reads) continue;
+      backward_.insert(node);
+      for (const Value* out : node->outputs()) reached.insert(out);
+    }
+  }
+
+  Node* After(const Node* node) const {
+    if (!node) return nullptr;
+    size_t next = position_.at(node) + 1;
+    return next < order_.size() ? order_[next] : nullptr;
+  }
+
+  void Replace(Value* whole) {
+    // The shape is the same on all ranks.
+    const Shape shape = ShardOf(*whole->shape, 0, options_.mesh.dp).part;
+    Value* part = graph_.AddInitializer(graph_.FreshName(whole->name + ".part"),
+                                        Tensor::Zeros(whole->dtype, shape));
+    part->role = whole->role;
+    part_[whole] = part;
+    Divide({part, whole, whole->dtype});
+  }
+
+  // Readers of the whole tensor read gathered parts instead.
+  void Divide(const Parts& parts) {
+    std::vector<Node*> gathered;
+    for (Node* reader : ReadersOf(parts.whole)) {
+      bool quantizes =
+          reader->IsOurs("QuantizeTensor") || reader->IsOurs("QuantizeWith");
+      if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
+        quantizers_.push_back({parts.part, reader});
+      } else if (reader->IsOurs("RoundTo") &&
+                 parts.wire == parts.whole->dtype &&
+                 options_.spec.gather != GatherAs::kFloat) {
+        Round(parts, reader);
+      } else {
+        gathered.push_back(reader);
+      }
+    }
+    GatherFor(parts.part, parts.wire, parts.whole, gathered);
+  }
+
+  void Round(const Parts& parts, Node* round) {
+    Builder b(graph_, parts.part->name + ".", order_.front());
+    Value* part = b.Ours("RoundTo", {parts.part}, round->attributes);
+    Value* whole = round->out(0);
+    Divide({part, whole, static_cast<DType>(round->Int("to", 0))});
+    replaced_.push_back(round);
+  }
+
+  void Quantize(Value* part, Node* quantizer) {
+    Value* whole = quantizer->out(0);
+    Value* codes = QuantizePart(graph_, quantizer, part, amax_.at(part));
+    GatherFor(codes, whole->dtype, whole, ReadersOf(whole));
+    replaced_.push_back(quantizer);
+  }
+
+  // In the order of the graph.
+  std::vector<Node*> ReadersOf(const Value* value) const {
+    std::vector<Node*> readers = value->uses;
+    std::ranges::sort(readers, {}, [&](Node* n) { return position_.at(n); });
+    readers.erase(std::ranges::unique(readers).begin(), readers.end());
+    return readers;
+  }
+
+  // The amaxes of all weights to quantize: one all-reduce, before everything
+  // else.
+  void ReduceAmaxes() {
+    std::vector<Value*> parts;
+    for (const auto& [part, quantizer] : quantizers_) {
+      if (std::ranges::count(parts, part) == 0) parts.push_back(part);
+    }
+    if (parts.empty()) return;
+    Builder b(graph_, "amax.", order_.front());
+    const std::vector<Value*> amaxes =
+        AmaxesOfWholes(b, parts, options_.mesh, {kDataRanks, kTensorRanks});
+    for (size_t i = 0; i < parts.size(); ++i) amax_[parts[i]] = amaxes[i];
+  }
+
+  // The readers of `whole` read what is gathered from `part`.
+  void GatherFor(Value* part, DType wire, Value* whole,
+                 const std::vector<Node*>& readers) {
+    std::vector<Node*> forward, backward;
+    for (Node* reader : readers) {
+      (backward_.contains(reader) ? backward : forward).push_back(reader);
+    }
+    for (const std::vector<Node*>& some : {forward, backward}) {
+      if (some.empty()) continue;
+      Value* gathered = Gather(part, wire, *whole, some.front());
+      for (Node* reader : some) {
+        for (size_t i = 0; i < reader->inputs().size(); ++i) {
+          if (reader->in(i) == whole) graph_.SetInput(reader, i, gathered);
+        }
+      }
+    }
+    if (std::ranges::count(graph_.outputs, whole) > 0) {
+      graph_.ReplaceUses(whole, Gather(part, wire, *whole, nullptr));
+    }
+  }
+
+  Value* Gather(Value* part, DType wire, const Value& whole, Node* before) {
+    Builder b(graph_, part->name + ".", before);
+    Attributes group = GroupOf(options_.mesh, kDataRanks);
+    if (part->dim(0) * options_.mesh.dp != whole.dim(0)) {
+      group["rows"] = whole.dim(0);
+    }
+    Value* all = b.Ours("AllGather", {b.Cast(part, wire)}, group);
+    return b.Cast(all, whole.dtype);
+  }
+
+  Graph& graph_;
+  const ShardOptions& options_;
+  std::vector<Node*> order_;  // nodes at the start
+  std::unordered_map<const Node*, size_t> position_;
+  std::unordered_set<const Node*> backward_;  // empty: one gather serves all
+  std::unordered_map<Value*, Value*> part_;   // of each parameter
+  // Nodes that nobody reads any more; readers follow what they read.
+  std::vector<Node*> replaced_;
+  std::vector<std::pair<Value*, Node*>> quantizers_;  // of parts
+  std::unordered_map<Value*, Value*> amax_;           // of the whole, by part
+};
+
+}  // namespace
+
+void ShardParameters(Graph& graph, const ShardOptions& options,
+                     ParameterGradients* gradients, bool whole_gradients) {
+  Sharder(graph, options).Run(gradients, whole_gradients);
+}
+
+Value* ReduceToShard(Graph& graph, Value* gradient, const Mesh& mesh,
+                     Node* before) {
+  Builder b(graph, gradient->name + ".", before);
+  const int64_t rows = gradient->dim(0);
+  const int64_t more = RowsOfPart(*gradient->shape, mesh.dp) * mesh.dp - rows;
+  Value* part = b.Ours("ReduceScatter", {WithZeroRows(b, gradient, more)},
+                       GroupOf(mesh, kDataRanks));
+  return SumOver(b, part, mesh, {kReplicaRanks});
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/ranks/share_amaxes.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/views.h"
+#include "training/ranks/over_ranks.h"
+#include "training/ranks/quantize_parts.h"
+
+namespace onnx_fp8 {
+namespace {
+
+bool IsOverRanks(const Node& node, const char* op) {
+  return node.IsOurs(op) && node.String("group", "") == kTensorRanks;
+}
+
+bool IsQuantizer(const Node& node) {
+  return node.IsOurs("QuantizeTensor") || node.IsOurs("QuantizeWith");
+}
+
+class AmaxSharer {
+ public:
+  AmaxSharer(Graph& graph, const Mesh& mesh, bool new_scales)
+      : graph_(graph), mesh_(mesh), new_scales_(new_scales) {}
+
+  void Run(const std::set<std::string>& parts) {
+    std::vector<Node*> gathers;
+    for (Node& node : graph_.nodes()) {
+      if (IsOverRanks(node, "AllGather")) gathers.push_back(&node);
+    }
+    std::vector<Node*> measured = Measured(parts);
+    for (Node* gather : gathers) {
+      if (TravelsQuantized(*gather)) QuantizeFirst(*gather);
+    }
+    Quantize(measured);
+  }
+
+ private:
+  // Quantizers that measure the scale of a part, in order. The amaxes of
+  // parameters are one message, so they need no `new_scales`.
+  std::vector<Node*> Measured(const std::set<std::string>& names) {
+    std::unordered_set<const Value*> parts;
+    for (const std::string& name : names) {
+      if (const Value* value = graph_.Find(name)) parts.insert(value);
+    }
+    std::vector<Node*> quantizers;
+    for (Node& node : graph_.nodes()) {
+      bool reads = IsOverRanks(node, "ReduceScatter");
+      for (const Value* in : node.inputs()) reads |= parts.contains(in);
+      if (!reads || IsOverRanks(node, "AllReduce") ||
+          IsOverRanks(node, "AllGather")) {
+        continue;
+      }
+      bool measures = node.IsOurs("QuantizeTensor") ||
+                      (node.IsOurs("QuantizeWith") &&
+                       (new_scales_ || !node.in(0)->producer));
+      if (measures) quantizers.push_back(&node);
+      for (const Value* out : node.outputs()) parts.insert(out);
+    }
+    return quantizers;
+  }
+
+  bool TravelsQuantized(const Node& gather) const {
+    const Value* all = gather.out(0);
+    return !all->uses.empty() && !IsReturned(graph_, all) &&
+           std::ranges::all_of(all->uses, [&](const Node* reader) {
+             return IsQuantizer(*reader) && reader->in(0) == all;
+           });
+  }
+
+  void QuantizeFirst(Node& gather) {
+    Value* part = gather.in(0);
+    const std::vector<Node*> quantizers = gather.out(0)->uses;
+    for (Node* quantizer : quantizers) {
+      Value* codes =
+          QuantizePart(graph_, quantizer, part, AmaxOf(part, quantizer));
+      Builder b(graph_, part->name + ".", quantizer);
+      b.set_metadata(quantizer->metadata);
+      Value* all = b.Ours("AllGather", {codes}, gather.attributes);
+      graph_.MoveOutput(quantizer->out(0), all->producer, 0);
+      graph_.RemoveNode(quantizer);
+    }
+    graph_.RemoveNode(&gather);
+  }
+
+  void Quantize(const std::vector<Node*>& quantizers) {
+    std::vector<Node*> weights;
+    std::vector<Value*> parameters;
+    for (Node* node : quantizers) {
+      Value* x = node->in(0);
+      // A parameter itself; of a rounded one the rounded values count.
+      if (!x->producer) {
+        weights.push_back(node);
+        if (std::ranges::count(parameters, x) == 0) parameters.push_back(x);
+      } else {
+        Replace(node, AmaxOf(x, node));
+      }
+    }
+    if (parameters.empty()) return;
+    // In one all-reduce before all nodes.
+    Builder b(graph_, "amax.", &graph_.nodes().front());
+    const std::vector<Value*> amaxes =
+        AmaxesOfWholes(b, parameters, mesh_, {kTensorRanks});
+    for (size_t i = 0; i < amaxes.size(); ++i) amax_[parameters[i]] = amaxes[i];
+    for (Node* node : weights) Replace(node, amax_.at(node->in(0)));
+  }
+
+  // Of the whole tensor. Each part has one.
+  Value* AmaxOf(Value* part, Node* before) {
+    Value*& known = amax_[part];
+    if (!known) {
+      Builder b(graph_, "amax.", before);
+      known = MaxOver(b, b.Ours("Amax", {part}), mesh_, {kTensorRanks});
+    }
+    return known;
+  }
+
+  void Replace(Node* quantizer, Value* amax) {
+    Value* codes = QuantizePart(graph_, quantizer, quantizer->in(0), amax);
+    graph_.MoveOutput(quantizer->out(0), codes->producer, 0);
+    graph_.RemoveNode(quantizer);
+  }
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  bool new_scales_;
+  std::unordered_map<const Value*, Value*> amax_;
+};
+
+}  // namespace
+
+void ShareAmaxes(Graph& graph, const Mesh& mesh,
+                 const std::set<std::string>& parts, bool new_scales) {
+  AmaxSharer(graph, mesh, new_scales).Run(parts);
+}
+
+}  // namespace onnx_fp8

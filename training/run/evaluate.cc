@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "base/check.h"
+#include "training/make_provider.h"
+#include "training/run/data_layout.h"
+#include "training/step/loss.h"
+#include "training/step/loss_values.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// The elements of the first `rows` samples.
+Tensor FirstRows(const Tensor& t, int64_t rows) {
+  if (t.rank() == 0 || t.dim(0) <= rows) return t;
+  Shape shape = t.shape();
+  shape[0] = rows;
+  Tensor out = Tensor::Allocate(t.dtype(), shape);
+  if (out.bytes() > 0) std::memcpy(out.raw(), t.raw(), out.bytes());
+  return out;
+}
+
+// Appends copies of the last row until there are `rows`.
+Tensor Filled(const Tensor& t, int64_t rows) {
+  Shape shape = t.shape();
+  size_t have = t.bytes();
+  size_t row = have / static_cast<size_t>(shape[0]);
+  shape[0] = rows;
+  Tensor out = Tensor::Allocate(t.dtype(), shape);
+  auto* bytes = static_cast<std::byte*>(out.raw());
+  if (have > 0) std::memcpy(bytes, t.raw(), have);
+  for (size_t at = have; at < out.bytes(); at += row) {
+    std::memcpy(bytes + at, bytes + have - row, row);
+  }
+  return out;
+}
+
+constexpr char kNoLabelCounts[] =
+    "no label of the data counts, so there is no loss";
+
+class EvaluationPass {
+ public:
+  EvaluationPass(TrainingSession& session, const DataLayout& layout,
+                 const OutputObserver& observer)
+      : session_(session),
+        layout_(layout),
+        observer_(observer),
+        loss_(session.Loss()),
+        kind_(FindLoss(loss_.kind)) {}
+
+  void Add(TensorMap batch) {
+    int64_t rows = CountSamples(batch, layout_);
+    bool partial = layout_.fixed_batch && rows < layout_.batch_size;
+    if (partial && !kind_) {
+      remark_ = Concat("the last ", rows,
+                       " samples are left out: the model takes batches of ",
+                       layout_.batch_size, " and computes its own loss");
+      return;
+    }
+    if (partial) Fill(&batch);
+    EvalResult result = session_.Eval(batch);
+    samples_ += rows;
+    if (observer_) Show(result.outputs, batch, rows);
+    if (!kind_) {
+      KeepCause(result);
+      Sum(result.loss, static_cast<double>(rows));
+      return;
+    }
+    loss_ = session_.Loss();  // the batch may have shown the class axis
+    Tensor output = result.outputs.at(loss_.logits);
+    Tensor label = batch.at(loss_.label);
+    if (partial) {
+      output = FirstRows(output, rows);
+      label = FirstRows(label, rows);
+      if (std::isfinite(result.loss)) {
+        result.loss = LossOf(loss_, output, label, *evaluator_);
+      }
+    }
+    const double weight = WeightOfLabels(loss_, output, label, *evaluator_);
+    // The mean over no label is not finite, either.
+    if (weight > 0) KeepCause(result);
+    Sum(result.loss, weight);
+    const int64_t count = CountLabels(loss_, output, label);
+    // If each token has a label, the perplexity says the same.
+    if (HasPerplexity(output, label)) {
+      tokens_ += count;
+      perplexity_ = true;
+    } else if (kind_->hits) {
+      hits_ += CountHits(loss_, output, label, *evaluator_);
+      hits_of_ += count;
+    }
+  }
+
+  Evaluation Result() const {
+    Evaluation e;
+    e.samples = samples_;
+    e.remark = remark_;
+    e.loss = weight_ > 0 ? sum_ / weight_ : NAN;
+    if (weight_ == 0 && samples_ > 0) {
+      e.remark +=
+          e.remark.empty() ? kNoLabelCounts : Concat("; ", kNoLabelCounts);
+    }
+    e.cause = cause_;
+    if (hits_of_ > 0 && cause_.empty()) {
+      e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
+    }
+    if (perplexity_) {
+      e.perplexity = std::exp(e.loss);
+      e.tokens = tokens_;
+    }
+    return e;
+  }
+
+ private:
+  void Fill(TensorMap* batch) const {
+    for (const DatasetInput& input : layout_.inputs) {
+      if (input.whole) continue;
+      Tensor& t = batch->at(input.name);
+      t = Filled(t, layout_.batch_size);
+    }
+  }
+
+  // The outputs of the samples, without those that fill the batch.
+  void Show(TensorMap outputs, const TensorMap& batch, int64_t rows) const {
+    auto of_samples = [&](const Tensor& t) {
+      bool filled = t.rank() > 0 && t.dim(0) == layout_.batch_size;
+      return layout_.fixed_batch && filled ? FirstRows(t, rows) : t;
+    };
+    for (auto& [name, output] : outputs) output = of_samples(output);
+    auto label = batch.find(loss_.label);
+    if (label == batch.end()) return observer_(outputs, nullptr);
+    const Tensor own = of_samples(label->second);
+    observer_(outputs, &own);
+  }
+
+  void KeepCause(const EvalResult& result) {
+    if (cause_.empty()) cause_ = result.cause;
+  }
+
+  // The mean over nothing is not a number.
+  void Sum(double loss, double weight) {
+    if (weight > 0) sum_ += loss * weight;
+    weight_ += weight;
+  }
+
+  bool HasPerplexity(const Tensor& output, const Tensor& label) const {
+    return kind_->likelihood && loss_.class_weights.empty() &&
+           loss_.label_smoothing.value_or(0) == 0 &&
+           HasTokens(loss_, output, label);
+  }
+
+  TrainingSession& session_;
+  const DataLayout& layout_;
+  const OutputObserver& observer_;
+  LossSpec loss_;
+  const LossKind* kind_;  // null: the model computes its own loss
+  std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();
+  double sum_ = 0;
+  double weight_ = 0;
+  int64_t samples_ = 0;
+  int64_t hits_ = 0;
+  int64_t hits_of_ = 0;
+  int64_t tokens_ = 0;
+  bool perplexity_ = false;
+  std::string remark_, cause_;
+};
+
+}  // namespace
+
+Evaluation Evaluate(TrainingSession& session, const Dataset& data,
+                    const DataLayout& layout, const std::function<bool()>& stop,
+                    const OutputObserver& observer) {
+  EvaluationPass pass(session, layout, observer);
+  for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
+    if (stop && stop()) {
+      Evaluation e = pass.Result();
+      e.complete = false;
+      return e;
+    }
+    pass.Add(data.Batch(i));
+  }
+  return pass.Result();
+}
+
+}  // namespace onnx_fp8

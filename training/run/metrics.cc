@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/run/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <vector>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/shallow_json.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Line = nlohmann::ordered_json;
+
+void Add(Line& line, const std::string& key, double value) {
+  if (std::isfinite(value)) {
+    line[key] = value;
+  } else {
+    line[key] = nullptr;
+    line["nonfinite"] = true;
+  }
+}
+
+void Add(Line& line, const std::string& key,
+         const std::optional<double>& value) {
+  if (value) Add(line, key, *value);
+}
+
+// The step of a line; -1 if the line is not ours.
+int64_t StepOf(const std::string& text) {
+  try {
+    auto line = ParseShallowJson(text.data(), text.size(), 4, "");
+    if (!line.is_object() || !line.contains("step")) return -1;
+    const auto& step = line["step"];
+    return step.is_number_integer() ? step.get<int64_t>() : -1;
+  } catch (const Error&) {  // deep nesting
+    return -1;
+  }
+}
+
+// Lines of metrics are short. Returns false at the end of the file; a longer
+// line is read as an empty one.
+class LineReader {
+ public:
+  explicit LineReader(std::istream& file) : file_(file), buffer_(1 << 20) {}
+
+  bool Next(std::string* text) {
+    auto size = static_cast<std::streamsize>(buffer_.size());
+    if (file_.getline(buffer_.data(), size)) {
+      std::streamsize newline = file_.eof() ? 0 : 1;
+      text->assign(buffer_.data(),
+                   static_cast<size_t>(file_.gcount() - newline));
+      return true;
+    }
+    if (file_.eof() || file_.bad()) return false;
+    text->clear();
+    file_.clear();
+    file_.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    return true;
+  }
+
+ private:
+  std::istream& file_;
+  std::vector<char> buffer_;
+};
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
+    : path_(path) {
+  std::string kept;
+  bool replace = false;
+  if (std::ifstream old(path, std::ios::binary); old) {
+    LineReader lines(old);
+    for (std::string text; lines.Next(&text);) {
+      bool whole = !old.eof();  // ended by a newline
+      int64_t step = StepOf(text);
+      if (whole && step >= 0 && step <= last_step && last_step > 0) {
+        kept += text + "\n";
+      } else {
+        ++cut_;
+      }
+    }
+    Check(!old.bad(), "[", path, "] can't be read");
+    // A file with other names would grow under those names too.
+    replace = cut_ > 0 || std::filesystem::hard_link_count(path) > 1;
+  }
+  if (replace) WriteFileAtomically(path, kept);
+  size_ = static_cast<int64_t>(kept.size());
+  constexpr int kGrow = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+  fd_ = open(path.c_str(), kGrow, 0666);
+  Check(fd_ >= 0, "[", path,
+        "] can't be opened: ", std::generic_category().message(errno));
+}
+
+MetricsFile::~MetricsFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void MetricsFile::Append(const StepMetrics& metrics) {
+  Line line = {{"step", metrics.step}};
+  Add(line, "loss", metrics.loss);
+  bool unknown = metrics.grad_norm < 0;
+  if (!unknown) Add(line, "grad_norm", metrics.grad_norm);
+  if (metrics.loss_scale > 0) Add(line, "loss_scale", metrics.loss_scale);
+  Add(line, "lr", metrics.lr);
+  Add(line, "samples_per_second", metrics.samples_per_second);
+  Add(line, "tokens_per_second", metrics.tokens_per_second);
+  if (metrics.skipped) line["skipped"] = true;
+  AppendLine(line.dump() + "\n");
+}
+
+void MetricsFile::Append(const ValidationMetrics& metrics) {
+  Line line = {{"step", metrics.step}};
+  Add(line, "val_loss", metrics.val_loss);
+  Add(line, "val_accuracy", metrics.val_accuracy);
+  Add(line, "val_perplexity", metrics.val_perplexity);
+  for (const auto& [name, value] : metrics.measures) {
+    Add(line, "val_" + name, value);
+  }
+  AppendLine(line.dump() + "\n");
+}
+
+void MetricsFile::AppendLine(const std::string& line) {
+  size_t done = 0;
+  while (done < line.size()) {
+    ssize_t n = write(fd_, line.data() + done, line.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      int error = errno;
+      bool cut = ftruncate(fd_, size_) == 0;
+      Fail("[", path_,
+           "] can't be written: ", std::generic_category().message(error),
+           cut ? "" : "; its last line is torn");
+    }
+    done += static_cast<size_t>(n);
+  }
+  size_ += static_cast<int64_t>(line.size());
+}
+
+void MetricsFile::Sync() {
+  Check(fsync(fd_) == 0, "[", path_,
+        "] can't be written: ", std::generic_category().message(errno));
+}
+
+}  // namespace onnx_fp8

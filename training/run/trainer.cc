@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/trainer.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/check.h"
+#include "base/printable.h"
+#include "collectives/mesh.h"
+#include "data/safetensors.h"
+#include "onnx_fp8/run_folder.h"
+#include "training/run/best_checkpoint.h"
+#include "training/run/data_layout.h"
+#include "training/run/metrics.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Notes = std::map<std::string, std::string>;
+
+// A note in a checkpoint whose step was not validated: the validation was
+// interrupted, or it failed.
+constexpr char kValidationDue[] = "validation_due";
+
+// Weight of the newest step in the smoothed time per step.
+constexpr double kSmoothing = 0.1;
+
+// Steps between two validations, if val_every is not set.
+constexpr int64_t kFewestSteps = 50;
+
+// A note in a checkpoint that must be the same in a resumed run, and the option
+// that decides it.
+struct FixedNote {
+  const char* key;
+  const char* option;
+};
+
+constexpr FixedNote kFixedNotes[] = {
+    {"seed", "`seed`"},
+    {"batch_size", "`batch_size`"},
+    {"grad_accum", "`grad_accum`"},
+    {"shuffle", "`shuffle`"},
+    {"seq_len", "`seq_len`"},
+    {"samples", "`files`"},
+};
+
+// Which folder a path names; nothing if there is none.
+std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& path) {
+  struct stat now;
+  if (stat(path.c_str(), &now) != 0) return std::nullopt;
+  return std::pair(now.st_dev, now.st_ino);
+}
+
+// The settings that decide the batches of a run.
+Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
+  const DatasetSpec& files = data.spec();
+  Notes notes = {{"seed", std::to_string(files.seed)},
+                 {"grad_accum", std::to_string(spec.grad_accum)}};
+  if (files.source) return notes;  // the caller decides the batches
+  notes["batch_size"] = std::to_string(files.batch_size);
+  notes["shuffle"] = files.shuffle ? "yes" : "no";
+  notes["seq_len"] = std::to_string(files.seq_len);
+  notes["samples"] = std::to_string(data.size());
+  return notes;
+}
+
+class Trainer {
+ public:
+  Trainer(TrainingSession& session, const Dataset& data,
+          const Dataset* validation, const TrainerSpec& spec,
+          TrainerEvents& events, const std::function<bool()>& stop)
+      : session_(session),
+        data_(data),
+        validation_(validation),
+        spec_(spec),
+        events_(events),
+        stop_(stop),
+        label_(session.Loss().label),
+        notes_(DataNotes(data, spec)),
+        first_step_(session.step()),
+        saved_step_(session.step()) {}
+
+  TrainerResult Run() {
+    if (!spec_.folder.empty()) CheckNames(session_);
+    if (!spec_.save_best.empty()) best_.emplace(session_, validation_, spec_);
+    try {
+      Loop();
+    } catch (...) {
+      SaveBeforeError();
+      throw;
+    }
+    result_.interrupted =
+        session_.step() < spec_.steps || notes_.contains(kValidationDue);
+    if (session_.step() != saved_step_) Save(false);
+    result_.saved = session_.step() == saved_step_ || spec_.folder.empty();
+    if (result_.interrupted) events_.Interrupted(session_.step());
+    if (best_) result_.best_step = best_->step();
+    return result_;
+  }
+
+ private:
+  using Metrics = std::variant<StepMetrics, ValidationMetrics>;
+
+  bool IsFirst() const {
+    return !spec_.ranks || spec_.ranks->world().rank() == 0;
+  }
+
+  // Whether any rank stops. All ranks ask at the same time.
+  bool Stops() const {
+    int64_t stops = stop_ && stop_();
+    if (spec_.ranks) {
+      spec_.ranks->world().AllReduce(Reduction::kMax, DType::kInt64, &stops,
+                                     &stops, 1);
+    }
+    return stops != 0;
+  }
+
+  bool GoesOn() const { return session_.step() < spec_.steps && !Stops(); }
+
+  void Loop() {
+    if (spec_.validate_first && validation_) {
+      Validate();
+      saved_step_ = -1;  // its checkpoint notes that validation is due
+    }
+    bool goes_on = GoesOn();
+    while (goes_on) {
+      Step();
+      if (ValidationIsDue()) Validate();
+      goes_on = GoesOn();
+      bool due =
+          spec_.save_every > 0 && session_.step() % spec_.save_every == 0;
+      if (due && goes_on) Save(true);
+    }
+  }
+
+  void SaveBeforeError() {
+    // Other ranks may have no error, and would not save.
+    if (session_.step() == saved_step_ || spec_.shared_state) return;
+    Save(false);
+    if (session_.step() == saved_step_) events_.SavedBeforeError(saved_step_);
+  }
+
+  void Step() {
+    std::vector<TensorMap> batches;
+    int64_t samples = 0;
+    int64_t tokens = 0;
+    auto begin = Clock::now();
+    for (int64_t i = 0; i < spec_.grad_accum; ++i) {
+      batches.push_back(data_.Batch(session_.step() * spec_.grad_accum + i));
+      samples += CountSamples(batches.back(), spec_.layout);
+      tokens += CountTokens(batches.back(), label_);
+    }
+    if (spec_.ranks) {
+      // Ranks that divide layers have the same samples.
+      const bool counts_them = spec_.ranks->tensor_rank() == 0;
+      int64_t counts[] = {counts_them ? samples : 0, counts_them ? tokens : 0};
+      spec_.ranks->world().AllReduce(Reduction::kSum, DType::kInt64, counts,
+                                     counts, 2);
+      samples = counts[0];
+      tokens = counts[1];
+    }
+    double lr = LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,
+                             spec_.steps);
+    if (result_.steps == 0) events_.StepPlanned(session_.Prepare(batches));
+    StepResult step = session_.Step(batches, lr);
+    double seconds =
+        std::chrono::duration<double>(Clock::now() - begin).count();
+    seconds = std::max(seconds, 1e-9);
+    // The first step also makes the plan.
+    step_seconds_ =
+        result_.steps < 2
+            ? seconds
+            : step_seconds_ + kSmoothing * (seconds - step_seconds_);
+    result_.seconds += seconds;
+    result_.samples += samples;
+    result_.tokens += tokens;
+    result_.steps += 1;
+    result_.loss = step.loss;
+    skipped_here_ += step.skipped;
+    StepMetrics metrics;
+    metrics.step = step.step;
+    metrics.loss = step.loss;
+    metrics.grad_norm = step.grad_norm;
+    metrics.loss_scale = step.loss_scale;
+    metrics.lr = lr;
+    metrics.samples_per_second = static_cast<double>(samples) / seconds;
+    if (tokens > 0) {
+      metrics.tokens_per_second = static_cast<double>(tokens) / seconds;
+    }
+    metrics.skipped = step.skipped;
+    Record(metrics);
+    Report(step, lr);
+  }
+
+  void Report(const StepResult& step, double lr) {
+    StepEvent event;
+    event.result = step;
+    event.total = spec_.steps;
+    event.lr = lr;
+    event.skipped_here = skipped_here_;
+    event.counts_tokens = result_.tokens > 0;
+    double per_step =
+        static_cast<double>(event.counts_tokens ? result_.tokens
+                                                : result_.samples) /
+        static_cast<double>(result_.steps);
+    event.per_second = per_step / step_seconds_;
+    int64_t left = spec_.steps - step.step;
+    if (result_.steps > 1 || left == 0) {
+      event.seconds_left = static_cast<double>(left) * step_seconds_;
+    }
+    events_.StepDone(event);
+  }
+
+  bool ValidationIsDue() const {
+    if (!validation_) return false;
+    int64_t step = session_.step();
+    if (step == spec_.steps) return true;
+    if (spec_.val_every > 0) return step % spec_.val_every == 0;
+    // At ends of epochs; if epochs are short, at the end of every k-th epoch.
+    int64_t epoch = data_.batches_per_epoch();
+    if (epoch == 0) return false;  // it is not known when one ends
+    int64_t wanted = kFewestSteps * spec_.grad_accum;
+    int64_t period = (wanted + epoch - 1) / epoch * epoch;
+    return step * spec_.grad_accum / period >
+           (step - 1) * spec_.grad_accum / period;
+  }
+
+  void Validate() {
+    // Until the validation is complete: an interruption or an error may come
+    // first.
+    notes_[kValidationDue] = "yes";
+    std::function<bool()> stop = stop_;
+    if (spec_.shared_state) stop = [this] { return Stops(); };
+    OutputObserver observer;
+    if (events_.WatchesOutputs()) {
+      observer = [this](const TensorMap& outputs, const Tensor* label) {
+        events_.OutputsDone(outputs, label);
+      };
+    }
+    Evaluation e =
+        Evaluate(session_, *validation_, spec_.layout, stop, observer);
+    if (!e.complete) return;
+    e.measures = events_.Measures();
+    notes_.erase(kValidationDue);
+    ValidationMetrics metrics;
+    metrics.step = session_.step();
+    metrics.val_loss = e.loss;
+    metrics.val_accuracy = e.accuracy;
+    metrics.val_perplexity = e.perplexity;
+    metrics.measures = e.measures;
+    Record(metrics);
+    events_.ValidationDone(session_.step(), spec_.steps, e);
+    result_.validation = e;
+    if (best_) SaveBest(e);
+  }
+
+  void SaveBest(const Evaluation& e) {
+    try {
+      best_->Take(e, notes_);
+    } catch (const Error& error) {
+      events_.SaveFailed(
+          {session_.step(), error.what(), best_->step(), /*goes_on=*/true});
+    }
+  }
+
+  void Record(const Metrics& metrics) {
+    if (spec_.folder.empty() || !IsFirst()) return;
+    pending_.push_back(metrics);
+    bool first = pending_.size() == 1;
+    try {
+      WritePending();
+    } catch (const Error& error) {
+      if (first) events_.MetricsFailed(error.what());
+    }
+  }
+
+  // "": the folder of the run is that of the run's beginning.
+  std::string FaultOfFolder() {
+    const auto place = PlaceOf(spec_.folder);
+    if (!place_) place_ = place;
+    if (place == place_) return "";
+    return Concat("[", spec_.folder, "] expected the folder of the run, got ",
+                  place ? "another one: it was moved or removed"
+                        : "none: it was moved or removed. A new one gets the "
+                          "checkpoints, but neither the model nor the flags, "
+                          "which a resumed run then needs");
+  }
+
+  // Errors: the folder, the disk; lines that were not written stay pending.
+  void WritePending() {
+    const std::string fault = FaultOfFolder();
+    Check(fault.empty(), fault);
+    if (!metrics_) {
+      metrics_.emplace(RunFolder(spec_.folder).metrics(), first_step_);
+    }
+    size_t done = 0;
+    try {
+      for (; done < pending_.size(); ++done) {
+        std::visit([&](const auto& m) { metrics_->Append(m); }, pending_[done]);
+      }
+    } catch (const Error&) {
+      pending_.erase(pending_.begin(),
+                     pending_.begin() + static_cast<std::ptrdiff_t>(done));
+      throw;
+    }
+    pending_.clear();
+  }
+
+  // Before a checkpoint: a folder that is gone is made again. Errors: another
+  // one is in its place, which may hold another run.
+  void RenewFolder() {
+    const std::string fault = IsFirst() ? FaultOfFolder() : "";
+    const bool gone = !fault.empty() && !PlaceOf(spec_.folder);
+    if (gone) {
+      if (pending_.empty()) events_.MetricsFailed(fault);
+      place_.reset();
+      metrics_.reset();
+    }
+    int64_t fails = !fault.empty() && !gone;
+    // The ranks save together.
+    if (spec_.shared_state) {
+      spec_.ranks->world().AllReduce(Reduction::kMax, DType::kInt64, &fails,
+                                     &fails, 1);
+    }
+    Check(fails == 0, fault.empty() ? "the first rank can't save" : fault);
+  }
+
+  void Save(bool goes_on) {
+    if (spec_.folder.empty()) return;
+    try {
+      RenewFolder();
+      session_.Save(spec_.folder, notes_, [this] {
+        if (!IsFirst()) return;
+        WritePending();
+        metrics_->Sync();
+      });
+    } catch (const Error& error) {
+      result_.save_error = error.what();
+      events_.SaveFailed({session_.step(), error.what(), saved_step_, goes_on});
+      return;
+    }
+    saved_step_ = session_.step();
+    events_.CheckpointSaved(saved_step_);
+  }
+
+  TrainingSession& session_;
+  const Dataset& data_;
+  const Dataset* validation_;
+  const TrainerSpec& spec_;
+  TrainerEvents& events_;
+  const std::function<bool()>& stop_;
+  std::string label_;
+  Notes notes_;  // for the checkpoints
+  // Opened for the first line: a run that fails in its first step leaves no
+  // file, so that the folder stays free.
+  std::optional<MetricsFile> metrics_;
+  int64_t first_step_;  // steps done before
+  TrainerResult result_;
+  std::optional<std::pair<dev_t, ino_t>> place_;  // of the folder
+  std::vector<Metrics> pending_;  // lines that the disk has refused so far
+  int64_t saved_step_;
+  std::optional<BestCheckpoint> best_;
+  int64_t skipped_here_ = 0;
+  double step_seconds_ = 0;  // smoothed
+};
+
+}  // namespace
+
+void CheckNames(const TrainingSession& session) {
+  for (const ParameterInfo& parameter : session.Parameters()) {
+    if (parameter.role == "constant") continue;  // it is not saved
+    for (const std::string& name : {parameter.name, parameter.fqn}) {
+      Check(IsUtf8(name) && name != kReservedName, "[", session.Options().model,
+            ": ", name, "] expected a parameter whose name can be saved, got ",
+            name == kReservedName ? "the name of a checkpoint's own entry"
+                                  : "bytes that are not UTF-8",
+            ": rename it in the model");
+    }
+  }
+}
+
+void ResumeTraining(TrainingSession& session, const Dataset& data,
+                    TrainerSpec* spec) {
+  Notes notes = session.Restore(spec->folder);
+  spec->validate_first = notes.contains(kValidationDue);
+  Notes ours = DataNotes(data, *spec);
+  for (const auto& [key, option] : kFixedNotes) {
+    auto it = notes.find(key);
+    if (!ours.contains(key)) continue;
+    Check(it == notes.end() || it->second == ours[key], "[", spec->folder,
+          "] was started with ", key, " ", it == notes.end() ? "" : it->second,
+          ", got ", ours[key], " (", option,
+          "): a resumed run goes on with the same batches");
+  }
+}
+
+TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
+                          const Dataset* validation, const TrainerSpec& spec,
+                          TrainerEvents& events,
+                          const std::function<bool()>& stop) {
+  return Trainer(session, data, validation, spec, events, stop).Run();
+}
+
+TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
+                          const Dataset* validation, const TrainerSpec& spec) {
+  TrainerEvents unwatched;
+  return RunTraining(session, data, validation, spec, unwatched);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/session/plan_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "training/step/loss.h"
+
+namespace onnx_fp8 {
+
+std::map<std::string, Shape> ShapesOf(const Graph& graph,
+                                      const TensorMap& feeds,
+                                      const std::string& model) {
+  std::map<std::string, Shape> shapes;
+  for (const Value* input : graph.inputs) {
+    auto it = feeds.find(input->name);
+    Check(it != feeds.end(), "[", model, "] expected data for input \"",
+          input->name, "\", got none");
+    shapes[input->name] = it->second.shape();
+  }
+  return shapes;
+}
+
+std::optional<LabelType> LabelOf(const Graph& graph, const LossSpec& loss,
+                                 const TensorMap& feeds) {
+  auto label = feeds.find(loss.label);
+  bool reads = FindLoss(loss.kind) && label != feeds.end();
+  if (!reads || graph.Find(loss.label)) return std::nullopt;
+  return LabelType{label->second.dtype(), label->second.shape()};
+}
+
+bool PlanKey::Fits(const PlanKey& wanted) const {
+  return kind == wanted.kind && input_gradients == wanted.input_gradients &&
+         shapes == wanted.shapes && sums == wanted.sums &&
+         has_loss == wanted.has_loss && label == wanted.label &&
+         std::ranges::includes(wanted.values, values);
+}
+
+TensorMap PlannedStep::Known(const TensorMap& feeds) const {
+  TensorMap known;
+  for (const Value* input : step.graph->inputs) {
+    auto it = feeds.find(input->name);
+    if (it != feeds.end()) known.insert(*it);
+  }
+  return known;
+}
+
+const PlannedStep* PlanCache::Largest() const {
+  auto bytes = [](const PlannedStep& planned) {
+    return planned.executor->plan().arena_bytes;
+  };
+  auto largest = std::ranges::max_element(plans_, {}, bytes);
+  return largest == plans_.end() ? nullptr : &*largest;
+}
+
+size_t PlanCache::naive_bytes() const {
+  size_t bytes = 0;
+  for (const PlannedStep& planned : plans_) {
+    bytes = std::max(bytes, planned.executor->plan().naive_bytes);
+  }
+  return bytes;
+}
+
+PlannedStep* PlanCache::Find(const PlanKey& wanted) {
+  auto known = std::ranges::find_if(plans_, [&](const PlannedStep& planned) {
+    return planned.key.Fits(wanted);
+  });
+  if (known == plans_.end()) return nullptr;
+  plans_.splice(plans_.begin(), plans_, known);
+  return &plans_.front();
+}
+
+PlannedStep& PlanCache::Keep(PlannedStep planned) {
+  plans_.push_front(std::move(planned));
+  if (static_cast<int64_t>(plans_.size()) > most_) plans_.pop_back();
+  return plans_.front();
+}
+
+void PlanCache::ForgetWeightCopies() {
+  for (PlannedStep& planned : plans_) planned.weight_copies.clear();
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "graph/passes/specialize.h"
+#include "providers/run/executor.h"
+#include "training/session/collective_order.h"
+#include "training/step/step_graph.h"
+#include "training/step/step_report.h"
+
+namespace onnx_fp8 {
+
+// Shapes of the feeds of the graph's inputs. Errors: [model] one is missing.
+std::map<std::string, Shape> ShapesOf(const Graph& graph,
+                                      const TensorMap& feeds,
+                                      const std::string& model);
+
+// The type of the label that the loss reads, if it is not one of the graph's
+// inputs; none without a label.
+std::optional<LabelType> LabelOf(const Graph& graph, const LossSpec& loss,
+                                 const TensorMap& feeds);
+
+// The properties for which a plan is made.
+struct PlanKey {
+  StepKind kind;
+  bool input_gradients = false;
+  std::map<std::string, Shape> shapes = {};  // shapes of the inputs
+  InputValues values = {};                   // of inputs that decided something
+  MicroSums sums = {};                       // of kApply
+  bool has_loss = true;  // false: kEval without the label of the session's loss
+  std::optional<LabelType> label = {};  // that the loss reads
+
+  // Whether a plan for this key serves `wanted`, which may name more values.
+  bool Fits(const PlanKey& wanted) const;
+};
+
+// A planned graph, and the names of its inputs and outputs.
+struct PlannedStep {
+  PlanKey key;
+  StepGraph step;
+  std::shared_ptr<const ReportLayout> report;
+  std::unique_ptr<Executor> executor;
+  // Of a micro step: quantizes the weights; its outputs in this step.
+  std::unique_ptr<Executor> quantizer;
+  TensorMap weight_copies;
+
+  // Behind the plan itself.
+  Lacks lacks() const {
+    return quantizer && weight_copies.empty() ? Lacks::kWeightCopies
+                                              : Lacks::kNothing;
+  }
+  // The feeds for which the graph has inputs.
+  TensorMap Known(const TensorMap& feeds) const;
+};
+
+// The plans of a session, most recently used first.
+class PlanCache {
+ public:
+  explicit PlanCache(int64_t most) : most_(most) {}
+
+  // Returns null if there is none. A plan that is found becomes the most
+  // recently used.
+  PlannedStep* Find(const PlanKey& wanted);
+  // Adds a plan. If there are then more than `most`, drops the one that has not
+  // been used for the longest time.
+  PlannedStep& Keep(PlannedStep planned);
+  void Clear() { plans_.clear(); }
+
+  const std::list<PlannedStep>& plans() const { return plans_; }
+  // The plan with the largest arena; null: none is kept.
+  const PlannedStep* Largest() const;
+  // The most that a plan would need if its values shared no memory.
+  size_t naive_bytes() const;
+  void ForgetWeightCopies();
+
+ private:
+  int64_t most_;
+  std::list<PlannedStep> plans_;
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,621 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/session.h"
+
+#include <algorithm>
+#include <list>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "providers/run/executor.h"
+#include "providers/run/state_store.h"
+#include "training/make_provider.h"
+#include "training/ranks/sharded_state.h"
+#include "training/session/collective_order.h"
+#include "training/session/export_model.h"
+#include "training/session/layers_remark.h"
+#include "training/session/make_session.h"
+#include "training/session/plan_cache.h"
+#include "training/session/run_scales.h"
+#include "training/session/started_steps.h"
+#include "training/session/step_memory.h"
+#include "training/session/step_results.h"
+#include "training/session/take_parts.h"
+#include "training/state/carry_scales.h"
+#include "training/state/checkpoint.h"
+#include "training/state/session_state.h"
+#include "training/step/data_parallel.h"
+#include "training/step/pipelines.h"
+#include "training/step/read_init.h"
+#include "training/step/session_checks.h"
+#include "training/step/static_scales.h"
+#include "training/step/step_graph.h"
+#include "training/step/step_report.h"
+#include "training/step/training_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Sums are zero between two steps.
+bool IsKept(const Value& value) {
+  return value.role != Role::kNone && value.role != Role::kSum;
+}
+
+class Session : public TrainingSession {
+ public:
+  Session(const SessionOptions& options,
+          std::unique_ptr<ExecutionProvider> provider, const MeshRanks* ranks)
+      : options_(options),
+        provider_(std::move(provider)),
+        ranks_(ranks),
+        runner_(MakePassRunner(options)),
+        model_(LoadSessionModel(&options_, runner_)),
+        evaluator_(MakeEvaluator()),
+        arena_(std::make_shared<SharedArena>(*provider_)),
+        source_(MakeStepSource(options_, model_, *evaluator_, runner_, ranks)),
+        state_(*provider_),
+        scales_(&source_, &state_),
+        order_(ranks),
+        sharded_(options.shard, ranks, *model_.graph),
+        plans_(options.max_plans),
+        started_(*provider_),
+        memory_(provider_->Memory()) {
+    CheckOptions(options.provider_options, ranks);
+    if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
+    for (Value* value : model_.graph->Initializers()) {
+      if (!IsKept(*value)) continue;
+      if (auto shard = sharded_.Find(value->name)) {
+        state_.Set(value->name, PartOf(value->data, *shard));
+        // The graph needs a shape and no numbers.
+        value->data = Tensor::Zeros(value->dtype, shard->whole);
+        continue;
+      }
+      state_.Set(value->name, value->data);
+      // From now on the graph shares the state's memory, if the state is on the
+      // host: the values of the file would take the same memory again.
+      if (provider_->device() == Device::kHost) {
+        value->data = state_.Get(value->name);
+      }
+    }
+    for (const auto& [name, count] : model_.batches) state_.Set(name, count);
+    source_.sharded = sharded_.parameters();
+    if (!options.timeline.empty()) {
+      CheckTimeline(options, *provider_);
+      timeline_ = std::make_unique<DeviceTimeline>(*provider_, options.timeline,
+                                                   options.timeline_steps);
+    }
+    bool trace = !options.profile.empty();
+    if (!trace && !options.profile_steps) return;
+    profiler_ = std::make_unique<Profiler>(trace);
+    // A destructor writes it at the end, and can't report an error.
+    if (trace) profiler_->WriteChromeTrace(options.profile);
+  }
+
+  ~Session() override {
+    if (options_.profile.empty()) return;
+    try {
+      profiler_->WriteChromeTrace(options_.profile);
+    } catch (const Error&) {
+      // The constructor reported all errors that can be foreseen.
+    }
+  }
+
+  std::string Prepare(const std::vector<TensorMap>& micro_batches) override {
+    CheckCount(micro_batches);
+    auto kind = options_.grad_accum > 1 ? StepKind::kMicro : StepKind::kTrain;
+    MicroSums sums;
+    for (const auto& feeds : micro_batches) {
+      sums.Add(Plan(kind, feeds, false).step);
+    }
+    if (kind == StepKind::kMicro) PlanApply(sums);
+    return std::exchange(remark_, "");
+  }
+
+  void Start(const std::vector<TensorMap>& micro_batches, double lr) override {
+    CheckCount(micro_batches);
+    CheckRate(lr);
+    if (step_done_) UseKeptScales();
+    if (profiler_) profiler_->BeginStep();
+    if (timeline_) {
+      if (timeline_->first_is_next()) Settle();
+      timeline_->BeginStep();
+    }
+    StartedStep started{step_ + 1, "", {}};
+    if (options_.grad_accum == 1) {
+      PlannedStep& planned = Plan(StepKind::kTrain, micro_batches[0], false);
+      RunStep(planned, micro_batches[0], lr, 0, &started);
+    } else {
+      Accumulate(micro_batches, lr, &started);
+    }
+    ++step_;
+    step_done_ = true;
+    started.remark = std::exchange(remark_, "");
+    started_.Add(std::move(started));
+    if (profiler_) profiler_->EndStep();
+    if (timeline_) timeline_->EndStep();
+    if (timeline_ && timeline_->is_complete()) {
+      Settle();
+      timeline_->Finish();
+    }
+  }
+
+  StepResult Finish() override {
+    if (!started_.has_results()) Settle();
+    Check(started_.has_results(), "expected a step that was started, got none");
+    return started_.Take();
+  }
+
+  EvalResult Eval(const TensorMap& feeds) override {
+    PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
+    return EvalResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
+  }
+
+  GradientResult Gradients(const TensorMap& feeds,
+                           bool input_gradients) override {
+    Check(!sharded_.is_shared(), "[", options_.model,
+          "] expected whole state for the gradients of a batch, got parts");
+    PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
+    return GradientResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
+  }
+
+  int64_t step() const override { return step_; }
+  int64_t skipped_steps() override {
+    Settle();
+    return skipped_;
+  }
+
+  std::vector<InputInfo> Inputs() const override { return model_.Inputs(); }
+
+  LossSpec Loss() const override { return model_.loss; }
+
+  const SessionOptions& Options() const override { return options_; }
+
+  std::vector<ParameterInfo> Parameters() const override {
+    return model_.Parameters();
+  }
+
+  std::vector<ParameterInfo> Tensors() const override { return model_.tensors; }
+
+  std::string Trains() const override { return model_.trains; }
+
+  std::vector<std::string> Notes() const override {
+    std::vector<std::string> notes = {model_.trains};
+    notes.insert(notes.end(), model_.notes.begin(), model_.notes.end());
+    if (!model_.step && options_.dtype == DType::kFloat &&
+        provider_->Describe().fast_bfloat16) {
+      notes.push_back(
+          "this machine multiplies bfloat16 faster than float32: with `dtype` "
+          "bfloat16 the run is faster and needs less memory");
+    }
+    return notes;
+  }
+
+  std::vector<ScaleInfo> Scales() const override { return scales_.Infos(); }
+
+  MemoryInfo Memory() const override {
+    return {.arena_bytes = arena_->bytes(),
+            .naive_bytes = plans_.naive_bytes(),
+            .state_bytes = state_.bytes()};
+  }
+
+  ProfileReport ReportProfile() const override {
+    return profiler_ ? profiler_->Report() : ProfileReport{};
+  }
+
+  TimelineReport ReportTimeline() override {
+    if (!timeline_) return {};
+    Settle();
+    timeline_->Finish();
+    return timeline_->Report();
+  }
+
+  TransferTimes Transfers() const override { return transfers_; }
+
+  MemoryReport ReportMemory() const override {
+    const PlannedStep* largest = plans_.Largest();
+    Check(largest, "expected a step before its memory is reported");
+    return MakeMemoryReport(largest->executor->plan(), *largest->step.graph,
+                            largest->step.gradient_names);
+  }
+
+  void Save(const std::string& folder,
+            const std::map<std::string, std::string>& notes,
+            const std::function<void()>& before_rename) override {
+    Settle();
+    RequireUpdated(folder);
+    Checkpoint checkpoint;
+    checkpoint.step = step_;
+    checkpoint.next_batch = step_ * options_.grad_accum;
+    checkpoint.seed = options_.seed;
+    checkpoint.model = model_.Fingerprint();
+    checkpoint.notes = notes;
+    AddStateNotes(skipped_, source_.slots, options_.recipe, &checkpoint.notes);
+    SaveOptions save;
+    save.before_rename = before_rename;
+    SourceMap state;
+    for (const auto& [name, tensor] : state_.tensors()) {
+      // Between two steps the sums are zero.
+      if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
+    }
+    save.shards = sharded_.ToWrite(state_);
+    if (sharded_.is_shared()) save.ranks = &ranks_->world();
+    SaveCheckpoint(folder, checkpoint, state, save);
+  }
+
+  std::map<std::string, std::string> Restore(
+      const std::string& folder) override {
+    auto checkpoint = Latest(folder);
+    Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
+    return Adopt(&*checkpoint, folder);
+  }
+
+  SessionState State() override {
+    RequireWholeState();
+    RequireUpdated("state");
+    StateNotes notes;
+    AddStateNotes(skipped_, source_.slots, options_.recipe, &notes);
+    TensorMap tensors;
+    for (const auto& [name, tensor] : state_.tensors()) {
+      if (!sums_.contains(name)) tensors[name] = state_.Host(name);
+    }
+    return ToState(step_, notes, model_.Fingerprint(), std::move(tensors));
+  }
+
+  void SetState(const SessionState& state) override {
+    RequireWholeState();
+    Checkpoint checkpoint = ToCheckpoint(state, model_.Fingerprint());
+    Adopt(&checkpoint, "state");
+  }
+
+  TensorMap ReadWeights() override {
+    RequireWholeState();
+    TensorMap weights;
+    for (const auto& [name, source] : Weights()) weights[name] = source.Pull();
+    return weights;
+  }
+
+  void SetWeights(const TensorMap& weights) override {
+    RequireWholeState();
+    CheckWeights(weights, Weights(), options_.model);
+    for (const auto& [name, tensor] : weights) state_.Set(name, tensor);
+  }
+
+  void ExportOnnx(const std::string& path, bool external_data,
+                  const std::string& into) override {
+    ExportModel(model_, Weights(), path, {external_data}, into);
+  }
+
+  std::vector<std::string> ExportSafetensors(const std::string& path) override {
+    Settle();
+    return ExportTorch(model_, Weights(), state_,
+                       (step_ - skipped_) * options_.grad_accum, path);
+  }
+
+ private:
+  void CheckCount(const std::vector<TensorMap>& micro_batches) const {
+    Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
+          "expected ", options_.grad_accum, " micro-batches a step, got ",
+          micro_batches.size());
+  }
+
+  // Waits for the steps that were started. Errors: ranks divide the state.
+  void RequireWholeState() {
+    Settle();
+    Check(!sharded_.is_shared(), "[", options_.model,
+          "] expected whole state, got parts of several ranks");
+  }
+
+  void RequireUpdated(const std::string& where) const {
+    Check(!state_.Has(kHalfUpdated), "[", where,
+          "] can't take a checkpoint of state that an error left half updated");
+  }
+
+  // Replaces the state. Returns the caller's notes. Errors: as Restore's; the
+  // session is unchanged.
+  StateNotes Adopt(Checkpoint* checkpoint, const std::string& folder) {
+    StateNotes notes = checkpoint->notes;
+    TensorMap& state = checkpoint->state;  // may be views of a file
+    for (const Value* value : KeepStatistics(state, *model_.graph)) {
+      state_.Set(value->name, value->data);
+    }
+    CheckWeights(*checkpoint, Weights(), folder);
+    TakeParts(checkpoint, sharded_);
+    ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
+    for (Tensor* kept : {&scales.scale, &scales.history}) {
+      *kept = kept->Clone();  // a clone outlives the file
+    }
+    bool same = RecipeOf(notes) == options_.recipe;
+    if (!same) scales_.Erase(&state);
+    skipped_ = SkippedSteps(notes, folder);
+    std::erase_if(state_.tensors(), [&](const auto& entry) {
+      return !state.contains(entry.first);
+    });
+    started_.Drop();
+    // No step may run before the state is complete.
+    state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
+    for (const auto& [name, tensor] : state) state_.Set(name, tensor);
+    state_.Erase(kHalfUpdated);
+    step_ = checkpoint->step;
+    if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
+    // Before the first step none is measured.
+    scales_.Adopt(std::move(scales), same, step_ > 0);
+    step_done_ = false;
+    plans_.Clear();
+    EraseStateNotes(&notes);
+    return notes;
+  }
+
+  std::optional<Checkpoint> Latest(const std::string& folder) const {
+    try {
+      return LoadLatestCheckpoint(folder, model_.Fingerprint());
+    } catch (const Error& error) {
+      if (model_.copies.empty()) throw;
+      Fail(error.what(), "; a run that did not tie ", model_.copies[0].name,
+           " to ", model_.copies[0].first, " goes on with `tie_copies=false`");
+    }
+  }
+
+  // No part is measured any more before a kept scale quantizes it.
+  void UseKeptScales() {
+    bool measured = std::exchange(source_.new_scales, false);
+    if (!measured || source_.mesh.tp == 1 || source_.slots->empty()) return;
+    Settle();
+    plans_.Clear();
+  }
+
+  // The first step tells which layers the ranks of the axis tp divide.
+  void DivideState(const StepGraph& step) {
+    AddRemark(LayersRemark(step.layers, options_.model, ranks_->mesh().tp));
+    source_.splits = step.splits;
+    sharded_.Divide(step.splits, model_.graph.get(), &state_);
+  }
+
+  PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
+                    bool input_gradients) {
+    PlanKey key{kind, input_gradients,
+                ShapesOf(*model_.graph, feeds, options_.model),
+                ValuesOf(*model_.graph, feeds)};
+    key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
+    key.label = LabelOf(*model_.graph, model_.loss, feeds);
+    return Planned(key, [&] { return NewPlan(key, input_gradients); });
+  }
+
+  // The plan for the key; `make` makes it if there is none.
+  template <typename F>
+  PlannedStep& Planned(const PlanKey& key, F make) {
+    PlannedStep* known = plans_.Find(key);
+    const Lacks lacks =
+        order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
+    PlannedStep& planned = known ? *known : Keep(make());
+    // Ranks also make their copies at the same time.
+    if (lacks != Lacks::kNothing) planned.weight_copies.clear();
+    if (lacks != Lacks::kPlan || !order_.IsNeeded(key.kind)) return planned;
+    if (known) order_.Agree(key.kind, *planned.step.graph, false);
+    planned.executor->CompareCollectives();
+    if (planned.quantizer) planned.quantizer->CompareCollectives();
+    return planned;
+  }
+
+  PlannedStep NewPlan(PlanKey key, bool input_gradients) {
+    const StepKind kind = key.kind;
+    const bool lays_out = scales_.Begin(kind);
+    StepSource source = source_;
+    if (!key.has_loss) source.loss.kind.clear();
+    PlannedStep planned;
+    planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
+                                  key.values, key.label);
+    if (key.label) model_.loss = source_.loss = planned.step.loss_spec;
+    key.values = planned.step.specialized.values;
+    if (!sharded_.is_known()) DivideState(planned.step);
+    if (lays_out) {
+      AddRemark(scales_.LayOut(planned.step));
+      // Earlier plans for evaluation may have another layout.
+      plans_.Clear();
+      AddRemark(UnreadNote(planned.step.specialized));
+    }
+    planned.key = std::move(key);
+    return planned;
+  }
+
+  PlannedStep& Keep(PlannedStep planned) {
+    Graph& graph = *planned.step.graph;
+    StepKind kind = planned.key.kind;
+    planned.report = AddReport(planned.step, runner_);
+    FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
+    order_.Agree(kind, graph, true);
+    if (kind == StepKind::kMicro) {
+      std::shared_ptr<Graph> copies =
+          SplitQuantizer(graph, options_.shard.what, runner_);
+      if (copies) planned.quantizer = MakeExecutor(copies);
+    }
+    planned.executor = MakeExecutor(planned.step.graph);
+    if (memory_) FindRoom(planned);
+    sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
+    return plans_.Keep(std::move(planned));
+  }
+
+  // Nothing of the plan is allocated yet. Errors: the device has no room.
+  void FindRoom(const PlannedStep& planned) {
+    StepKind kind = planned.key.kind;
+    std::string remark = CheckRoom(MemoryOf(plans_, planned), *memory_);
+    bool whole = kind == StepKind::kTrain || kind == StepKind::kApply;
+    if (whole && !std::exchange(said_memory_, true)) AddRemark(remark);
+  }
+
+  void AddRemark(const std::string& text) {
+    if (!text.empty()) remark_ += (remark_.empty() ? "" : "; ") + text;
+  }
+
+  std::unique_ptr<Executor> MakeExecutor(std::shared_ptr<const Graph> graph) {
+    if (options_.before_plan) options_.before_plan();
+    auto executor = std::make_unique<Executor>(graph, *provider_, arena_);
+    executor->set_profiler(profiler_.get());
+    if (ranks_) executor->set_groups(&ranks_->groups());
+    executor->set_overlap(options_.overlap);
+    executor->set_transfer_times(&transfers_);
+    executor->set_timeline(timeline_.get());
+    if (profiler_ || timeline_) profiled_.push_back(std::move(graph));
+    return executor;
+  }
+
+  // `micro`: position of the micro-batch in its step.
+  void RunStep(PlannedStep& planned, const TensorMap& feeds, double lr,
+               int64_t micro, StartedStep* started) {
+    TensorMap all = planned.Known(feeds);
+    if (!planned.step.lr.empty()) {
+      all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
+    }
+    if (planned.quantizer && planned.weight_copies.empty()) {
+      planned.weight_copies = planned.quantizer->Run({}, state_.tensors());
+    }
+    all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
+    auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
+    Execute(planned, all,
+            DrawOfRank(options_.seed, draw, ranks_ ? ranks_->data_rank() : 0),
+            started);
+  }
+
+  void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
+               StartedStep* started) {
+    TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
+    started->reports.emplace_back(planned.report,
+                                  outputs.at(planned.report->output));
+  }
+
+  // Waits for the started steps and reads their reports.
+  void Settle() {
+    try {
+      skipped_ += started_.Settle();
+    } catch (const Error& error) {
+      state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
+      Fail(error.what(), "; state must be restored");
+    }
+  }
+
+  void EraseSums() {
+    for (const std::string& name : sums_) state_.Erase(name);
+  }
+
+  // Adds clones of the state that the plan moves, except sums, to `before`.
+  void Remember(const PlannedStep& planned, TensorMap* before) const {
+    for (const StateBinding& binding : planned.step.graph->state) {
+      const std::string& name = binding.state->name;
+      if (!state_.Has(name) || sums_.contains(name)) continue;
+      if (!before->contains(name)) {
+        before->emplace(name, provider_->Clone(state_.Get(name)));
+      }
+    }
+  }
+
+  // After an error the sums start anew, and running statistics and scales have
+  // their values from before.
+  void Accumulate(const std::vector<TensorMap>& micro_batches, double lr,
+                  StartedStep* started) {
+    struct AtEnd {
+      PlanCache& plans;
+      ~AtEnd() { plans.ForgetWeightCopies(); }
+    } at_end{plans_};
+    TensorMap before;
+    MicroSums sums;
+    try {
+      for (size_t i = 0; i < micro_batches.size(); ++i) {
+        PlannedStep& planned = Plan(StepKind::kMicro, micro_batches[i], false);
+        Remember(planned, &before);
+        RunStep(planned, micro_batches[i], lr, static_cast<int64_t>(i),
+                started);
+        sums.Add(planned.step);
+      }
+      RunApply(sums, lr, started);
+    } catch (...) {
+      EraseSums();
+      for (const auto& [name, tensor] : before) state_.Set(name, tensor);
+      throw;
+    }
+  }
+
+  PlannedStep& PlanApply(const MicroSums& sums) {
+    PlanKey key{StepKind::kApply, false, {}, {}, sums};
+    return Planned(key, [&] {
+      PlannedStep apply;
+      apply.step = BuildApplyGraph(source_, key.sums);
+      apply.key = key;
+      return apply;
+    });
+  }
+
+  void RunApply(const MicroSums& sums, double lr, StartedStep* started) {
+    PlannedStep& planned = PlanApply(sums);
+    auto rate = Tensor::Scalar(static_cast<float>(lr));
+    Execute(planned, {{planned.step.lr, rate}}, 0, started);
+  }
+
+  // Runs a plan that updates nothing, with the state entries that it reads.
+  // Entries that the plan would add (a scale state that no training graph has
+  // made yet) stay out of state_. Returns the outputs on the host.
+  TensorMap RunBorrowing(const PlannedStep& planned, const TensorMap& feeds) {
+    TensorMap borrowed;
+    for (const Value* value : planned.executor->plan().states) {
+      const std::string& name = value->name;
+      if (state_.Has(name)) borrowed.emplace(name, state_.Get(name));
+    }
+    TensorMap outputs = planned.executor->Run(planned.Known(feeds), borrowed);
+    for (auto& [name, tensor] : outputs) tensor = provider_->ToHost(tensor);
+    return outputs;
+  }
+
+  SourceMap Weights() const {
+    SourceMap weights;
+    for (const Value* value : model_.graph->Initializers()) {
+      if (!IsKept(*value)) continue;
+      weights.emplace(value->name, sharded_.Source(state_, value->name));
+    }
+    return weights;
+  }
+
+  SessionOptions options_;
+  std::unique_ptr<ExecutionProvider> provider_;
+  const MeshRanks* ranks_;  // null: this process trains alone
+  TransferTimes transfers_;
+  PassRunner runner_;
+  TrainingModel model_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::shared_ptr<SharedArena> arena_;  // of all plans: only one runs at a time
+  std::unique_ptr<Profiler> profiler_;
+  StepSource source_;
+  StateStore state_;
+  RunScales scales_;
+  CollectiveOrder order_;
+  ShardedState sharded_;
+  int64_t step_ = 0;
+  int64_t skipped_ = 0;
+  bool step_done_ = false;  // one of this session
+  PlanCache plans_;
+  StartedSteps started_;
+  std::set<std::string> sums_;  // names of the sums of micro steps
+  std::string remark_;          // for the step that is being started
+  // Of a device, before this session took any.
+  std::optional<DeviceMemory> memory_;
+  bool said_memory_ = false;
+  // The profiler and the timeline name nodes of graphs whose plans may no
+  // longer exist.
+  std::vector<std::shared_ptr<const Graph>> profiled_;
+  std::unique_ptr<DeviceTimeline> timeline_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingSession> MakeSession(
+    const SessionOptions& options, std::unique_ptr<ExecutionProvider> provider,
+    const MeshRanks* ranks) {
+  return std::make_unique<Session>(options, std::move(provider), ranks);
+}
+
+std::unique_ptr<TrainingSession> TrainingSession::Create(
+    const SessionOptions& options) {
+  ProviderOptions of_provider = options.provider_options;
+  of_provider.timeline |= !options.timeline.empty();
+  return MakeSession(options, MakeProvider(options.provider, of_provider));
+}
+
+}  // namespace onnx_fp8

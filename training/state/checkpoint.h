@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoints of a run in a folder DIR:
+//
+//   DIR/latest                              "step_00000120": the one to resume
+//   DIR/checkpoints/step_00000120/
+//     state.safetensors                     every state tensor by name
+//     state.00001.safetensors               parts of the second rank, if ranks
+//                                           share state; …
+//     manifest.json                         the rest, and a checksum of each
+//
+// A checkpoint is written under a temporary name, synced, renamed, and then
+// named in `latest`, which is replaced in one rename: a process killed at any
+// moment leaves the old checkpoint or the new one, complete.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "collectives/communicator.h"
+#include "data/arrays.h"
+#include "onnx_fp8/tensor_source.h"
+#include "training/ranks/sharded_state.h"
+
+namespace onnx_fp8 {
+
+// A tensor whose rows (of the first axis) lie in several files. If ranks divide
+// a layer, these are rows of the parts of `ranks` ranks.
+struct ShardedTensor {
+  DType dtype = DType::kUndefined;
+  Shape shape;  // of the whole tensor
+  AxisSplit split = {};
+  int64_t ranks = 1;
+  // For each of the ranks: all rows of its part, in order.
+  std::vector<std::vector<Tensor>> parts;
+
+  // A copy of rows [begin, begin + rows). REQUIRES: ranks == 1; they exist.
+  Tensor Rows(int64_t begin, int64_t rows) const;
+  // A copy of the whole tensor.
+  Tensor Whole() const;
+
+ private:
+  Tensor RowsOfPart(int64_t rank, int64_t begin, int64_t rows) const;
+};
+
+struct Checkpoint {
+  TensorMap state;                              // whole tensors
+  std::map<std::string, ShardedTensor> shards;  // of ranks that shared state
+  int64_t step = 0;                             // optimizer steps done
+  uint64_t seed = 0;                            // of the run
+  int64_t next_batch = 0;                       // Dataset::Batch's index
+  std::string model;  // fingerprint: a checkpoint fits this model only
+  std::map<std::string, std::string> notes;  // the caller's, UTF-8
+
+  // Dtype and shape of the whole tensor, "float[2, 3]"; "none".
+  std::string TypeOf(const std::string& name) const;
+};
+
+struct SaveOptions {
+  // Checkpoints that stay, the new one included; older ones are removed.
+  int keep = 2;
+  // Runs when all is on disk but before the checkpoint has its name. Files that
+  // must not lag behind a checkpoint (metrics) are synced here.
+  std::function<void()> before_rename;
+  FileHook hook;
+  // The ranks that save together; null: this process alone. All call
+  // SaveCheckpoint with the same arguments, but `state` has the rank's own
+  // parts of the tensors in `shards`. Each rank writes these; the first one
+  // writes other tensors, and the manifest last. An error of one rank is an
+  // error of all. The folder must be one for all ranks.
+  Communicator* ranks = nullptr;
+  std::map<std::string, Shard> shards = {};
+};
+
+// Returns the new checkpoint's folder. `state` replaces checkpoint.state.
+// Errors: the disk. All files of the new checkpoint are then removed; the last
+// one is unchanged and `latest` names it.
+std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
+                           const SourceMap& state,
+                           const SaveOptions& options = {});
+inline std::string SaveCheckpoint(const std::string& dir,
+                                  const Checkpoint& checkpoint,
+                                  const SaveOptions& options = {}) {
+  return SaveCheckpoint(dir, checkpoint, Sources(checkpoint.state), options);
+}
+
+// In place of a fingerprint: accepts a checkpoint of any model.
+inline constexpr char kAnyModel[] = "*";
+
+// The checkpoint that `latest` names (without that file: the newest); nothing
+// if there is no checkpoint. Its tensors are views of the mapped file. Errors:
+// a checkpoint that is truncated, edited or of another format or model. The
+// message names the file, the reason and, as a way out, the older checkpoint.
+std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
+                                               const std::string& model);
+
+// One checkpoint by its folder. Errors: as above.
+Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model);
+
+// Removes leftovers of killed saves: temporary files, and checkpoints newer
+// than the one that `latest` names. Call it when a run starts, and only in the
+// process that owns the folder. Returns the removed paths.
+std::vector<std::string> CleanLeftovers(const std::string& dir);
+
+// True if the folder holds a run: a checkpoint or metrics.
+bool HoldsRun(const std::string& dir);
+
+// A note that is a number of steps. Errors: another text; the message names the
+// note and `folder`.
+int64_t CountIn(const std::string& text, const std::string& note,
+                const std::string& folder);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The files in a checkpoint's folder: the manifest, state.safetensors with all
+// whole tensors and the first rank's rows of the others, and for each other
+// rank state.00001.safetensors with its rows; docs/formats.md.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "training/state/checkpoint.h"
+
+namespace onnx_fp8 {
+
+// Writes the state file of rank `rank`. `shards`: the tensors of which `state`
+// has parts; the rows that exist are written. Other tensors: the first rank's.
+// Returns the manifest's entries for the file, as JSON.
+std::string WriteStateFile(const std::string& folder, int rank,
+                           const SourceMap& state,
+                           const std::map<std::string, Shard>& shards,
+                           const FileHook& hook);
+
+// `entries`: those of all ranks' files, in order.
+void WriteManifest(const std::string& folder, const Checkpoint& checkpoint,
+                   const std::vector<std::string>& entries,
+                   const FileHook& hook);
+
+// A checkpoint by its folder. Errors: LoadCheckpoint's.
+Checkpoint ReadCheckpointFiles(const std::string& folder,
+                               const std::string& model);
+
+}  // namespace onnx_fp8

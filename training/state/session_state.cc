@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/state/session_state.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "training/state/carry_scales.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kSkipped[] = "session.skipped";
+constexpr char kRecipe[] = "session.recipe";
+// Only in memory; a checkpoint has a field of its own.
+constexpr char kModel[] = "session.model";
+
+template <typename T>
+std::string TypeText(const T& tensor) {
+  return Name(tensor.dtype()) + ToString(tensor.shape());
+}
+
+}  // namespace
+
+void AddStateNotes(int64_t skipped,
+                   const std::optional<std::vector<ScaleSlot>>& slots,
+                   const Recipe& recipe, StateNotes* notes) {
+  (*notes)[kSkipped] = std::to_string(skipped);
+  (*notes)[kSlotsNote] = SlotsText(slots.value_or(std::vector<ScaleSlot>()));
+  (*notes)[kRecipe] = RecipeText(recipe);
+}
+
+void EraseStateNotes(StateNotes* notes) {
+  for (const char* own : {kSkipped, kSlotsNote, kRecipe}) notes->erase(own);
+}
+
+int64_t SkippedSteps(const StateNotes& notes, const std::string& where) {
+  auto it = notes.find(kSkipped);
+  return CountIn(it == notes.end() ? "" : it->second, kSkipped, where);
+}
+
+Recipe RecipeOf(const StateNotes& notes) {
+  auto it = notes.find(kRecipe);
+  return ParseRecipe(it == notes.end() ? "" : it->second);
+}
+
+Checkpoint ToCheckpoint(const SessionState& state,
+                        const std::string& fingerprint) {
+  Check(state.step >= 0, "[state] expected a number of steps, got ",
+        state.step);
+  for (const char* own : {kSkipped, kSlotsNote, kRecipe, kModel}) {
+    Check(state.notes.contains(own), "[state] expected the note ", own,
+          ", got none");
+  }
+  Check(state.notes.at(kModel) == fingerprint,
+        "[state] expected state of this model, got that of another");
+  Checkpoint checkpoint;
+  checkpoint.step = state.step;
+  checkpoint.notes = state.notes;
+  checkpoint.state = state.tensors;
+  return checkpoint;
+}
+
+SessionState ToState(int64_t step, StateNotes notes,
+                     const std::string& fingerprint, TensorMap tensors) {
+  notes[kModel] = fingerprint;
+  return {step, std::move(notes), std::move(tensors)};
+}
+
+void CheckWeights(const Checkpoint& checkpoint, const SourceMap& weights,
+                  const std::string& where) {
+  for (const auto& [name, tensor] : weights) {
+    const std::string expected = TypeText(tensor);
+    const std::string got = checkpoint.TypeOf(name);
+    Check(got == expected, "[", where, "] expected the checkpoint to hold ",
+          name, " as ", expected, ", got ", got);
+  }
+}
+
+void CheckWeights(const TensorMap& given, const SourceMap& weights,
+                  const std::string& model) {
+  for (const auto& [name, tensor] : given) {
+    auto it = weights.find(name);
+    Check(it != weights.end(), "[", model, "] has no weight \"", name, "\"");
+    const std::string expected = TypeText(it->second), got = TypeText(tensor);
+    Check(got == expected, "[", model, "] expected the weight ", name, " as ",
+          expected, ", got ", got);
+  }
+}
+
+}  // namespace onnx_fp8

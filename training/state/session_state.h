@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A session's state in memory and in a checkpoint: tensors, and notes of the
+// session among those of its caller.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/fp8/scale_slots.h"
+#include "onnx_fp8/recipe.h"
+#include "onnx_fp8/session.h"
+#include "onnx_fp8/tensor_source.h"
+#include "training/state/checkpoint.h"
+
+namespace onnx_fp8 {
+
+using StateNotes = std::map<std::string, std::string>;
+
+void AddStateNotes(int64_t skipped,
+                   const std::optional<std::vector<ScaleSlot>>& slots,
+                   const Recipe& recipe, StateNotes* notes);
+// Leaves the caller's notes.
+void EraseStateNotes(StateNotes* notes);
+// Number of skipped steps. Errors: [where] the note is no such number.
+int64_t SkippedSteps(const StateNotes& notes, const std::string& where);
+// The recipe of the session that made the state.
+Recipe RecipeOf(const StateNotes& notes);
+
+// `fingerprint`: the model's. Errors: a note is missing; another model.
+Checkpoint ToCheckpoint(const SessionState& state,
+                        const std::string& fingerprint);
+SessionState ToState(int64_t step, StateNotes notes,
+                     const std::string& fingerprint, TensorMap tensors);
+
+// Errors: [where] the checkpoint lacks one of the model's tensors, or has
+// another type for it.
+void CheckWeights(const Checkpoint& checkpoint, const SourceMap& weights,
+                  const std::string& where);
+// Errors: [model] has no such tensor, or another type for it.
+void CheckWeights(const TensorMap& given, const SourceMap& weights,
+                  const std::string& model);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/pipelines.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "graph/export_record.h"
+#include "graph/fp8/weight_copies.h"
+#include "graph/onnx/onnx_io.h"
+#include "graph/onnx/ort_training_model.h"
+#include "graph/onnx/written_file.h"
+#include "graph/op_facts.h"
+#include "graph/passes/autocast.h"
+#include "graph/passes/batch_norm_mode.h"
+#include "graph/passes/chunk_loss.h"
+#include "graph/passes/compute_in_float.h"
+#include "graph/passes/dead_code.h"
+#include "graph/passes/fold_transpose.h"
+#include "graph/passes/fuse_activation.h"
+#include "graph/passes/fuse_attention.h"
+#include "graph/passes/fuse_bias_gradient.h"
+#include "graph/passes/fuse_norm.h"
+#include "graph/passes/fuse_rotary.h"
+#include "graph/passes/inference_mode.h"
+#include "graph/passes/keep_row_order.h"
+#include "graph/passes/linear.h"
+#include "graph/passes/separate_tensors.h"
+#include "graph/passes/slice_before_product.h"
+#include "graph/passes/straight_through.h"
+#include "graph/passes/unroll_recurrent.h"
+#include "providers/passes/add_to_sums.h"
+#include "providers/passes/check_products.h"
+#include "providers/passes/expand_missing.h"
+#include "providers/passes/fuse_column_sums.h"
+#include "providers/passes/fuse_quantize.h"
+#include "providers/passes/join_loss_gradient.h"
+#include "providers/passes/join_orientations.h"
+#include "providers/passes/k_major.h"
+#include "providers/passes/mx_scales.h"
+#include "providers/passes/pad_operands.h"
+#include "providers/passes/store_narrow.h"
+#include "training/ranks/bucket_reductions.h"
+#include "training/ranks/gather_ahead.h"
+#include "training/step/draw_weights.h"
+#include "training/step/file_step.h"
+#include "training/step/first_values.h"
+#include "training/step/loss.h"
+#include "training/step/step_builder.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr bool kMaySkip = true;
+
+void Append(Passes* list, Passes more) {
+  std::ranges::move(more, std::back_inserter(*list));
+}
+
+const char* Name(StepKind kind) {
+  switch (kind) {
+    case StepKind::kTrain:
+      return "train";
+    case StepKind::kMicro:
+      return "micro";
+    case StepKind::kApply:
+      return "apply";
+    case StepKind::kEval:
+      return "eval";
+    case StepKind::kGradients:
+      return "gradients";
+  }
+  return "?";
+}
+
+Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
+  return {
+      {"ComputeInFloat", ComputeInFloat},
+      {"SeparateTensors",
+       [&options, report](Graph& graph) {
+         // The record's author has taken tensors apart already.
+         if (options.tie_copies && ReadExportRecord(graph).separate) return;
+         std::ranges::move(SeparateTensors(graph, !options.tie_copies),
+                           std::back_inserter(report->notes));
+       }},
+      {"SetBatchNormMode",
+       [&options, report](Graph& graph) {
+         report->batch_norm_note = SetBatchNormMode(graph, options.batch_norm);
+       }},
+      {"MarkParameters",
+       [&options, report](Graph& graph) {
+         report->initializers = MarkParameters(
+             graph,
+             {options.train, options.freeze, options.tie_copies, options.ties},
+             &report->notes);
+       }},
+  };
+}
+
+// Brings the model's ops to the forms that the backward, FP8 and our kernels
+// know.
+Passes FusionPasses(bool packs_attention) {
+  return {{"NormalizeLinear", NormalizeLinear},
+          {"SliceBeforeProduct", SliceBeforeProduct, kMaySkip},
+          {"FuseRotary", FuseRotary, kMaySkip},
+          {"FuseAttention",
+           [=](Graph& g) { FuseAttention(g, packs_attention); }, kMaySkip},
+          {"KeepRowOrder", KeepRowOrder, kMaySkip},
+          {"FuseActivations", FuseActivations, kMaySkip},
+          {"FuseNorms", FuseNorms, kMaySkip}};
+}
+
+// Fusion comes before the backward: the ops that it makes have gradient rules
+// of their own.
+Passes ForwardPasses(StepBuilder& step, const StepSource& source,
+                     StepKind kind) {
+  bool evaluates = kind == StepKind::kEval;
+  Passes list;
+  if (evaluates) list.push_back({"InferenceMode", InferenceMode});
+  if (kind == StepKind::kGradients) {
+    list.push_back({"DropNothing", DropNothing});
+  }
+  list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
+  if (!evaluates) {
+    list.push_back({"AddStraightThrough", AddStraightThrough});
+    list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});
+  }
+  // Tensor parallelism divides the heads of q, k and v.
+  Append(&list, FusionPasses(source.mesh.tp == 1));
+  if (!source.loss.kind.empty()) {
+    list.push_back({"AddLoss", [&](Graph& g) { step.Loss(g); }});
+    list.push_back(
+        {"FuseLoss", [&](Graph& g) { step.MergeLoss(g); }, kMaySkip});
+  }
+  if (source.dtype != DType::kFloat) {
+    list.push_back(
+        {"Autocast", [dtype = source.dtype](Graph& g) { Autocast(g, dtype); }});
+  }
+  if (source.mesh.tp > 1) {
+    list.push_back({"SplitLayers", [&](Graph& g) { step.DivideLayers(g); }});
+  }
+  if (source.mesh.data_ranks() > 1 &&
+      (kind == StepKind::kTrain || kind == StepKind::kMicro)) {
+    list.push_back({"ShareLoss", [&](Graph& g) { step.ShareLoss(g); }});
+  }
+  return list;
+}
+
+// FP8 comes after the backward: forward, dgrad and wgrad are products then.
+Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
+                  bool input_gradients) {
+  const bool shards = source.shard.what != Sharding::kNone;
+  const Pass shard = {"ShardParameters", [&](Graph& g) { step.Shard(g); }};
+  const bool splits = source.mesh.tp > 1;
+  const Pass unmark = {"RemoveCopiesToRanks", RemoveCopiesToRanks};
+  const Pass scales = {"ShareAmaxes",
+                       [&](Graph& g) { step.ScalesOfWholes(g); }};
+  Passes list;
+  if (kind == StepKind::kEval) {
+    if (splits) list.push_back(unmark);
+    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
+    list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+    if (shards) list.push_back(shard);
+  } else {
+    list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
+                      step.Differentiate(g, input_gradients);
+                    }});
+    list.push_back({"RemoveStraightThrough", RemoveStraightThrough});
+    if (splits) list.push_back(unmark);
+    // It replaces nodes, never values, so the gradients stay known.
+    list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
+    list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
+    list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+    if (shards) list.push_back(shard);
+  }
+  if (splits) list.push_back(scales);
+  if (kind == StepKind::kGradients) {
+    list.push_back(
+        {"OutputGradients", [&](Graph& g) { step.OutputGradients(g); }});
+  } else if (kind == StepKind::kMicro) {
+    list.push_back({"Accumulate", [&](Graph& g) { step.Accumulate(g); }});
+  } else if (kind == StepKind::kTrain) {
+    list.push_back({"Optimizer", [&](Graph& g) { step.Update(g); }});
+  }
+  if (kind == StepKind::kMicro || kind == StepKind::kTrain) {
+    list.push_back(
+        {"BindRunningStatistics", [&](Graph& g) { step.Statistics(g); }});
+  }
+  list.push_back({"Outputs", [&](Graph& g) { step.Outputs(g); }});
+  return list;
+}
+
+Passes ApplyPasses(StepBuilder& step) {
+  return {{"Optimizer", [&](Graph& g) { step.UpdateFromSums(g); }}};
+}
+
+Passes CleanUp() {
+  return {{"Sort", [](Graph& graph) { graph.Sort(); }},
+          {"FoldTranspose", FoldTranspose, kMaySkip},
+          {"RemoveDeadCode", RemoveDeadCode}};
+}
+
+// It follows CleanUp, which folds the Transposes of a wgrad.
+Passes LossPasses(const StepSource& source) {
+  return {{"ChunkLoss", [bytes = source.loss_chunk_bytes](Graph& g) {
+             ChunkLoss(g, bytes);
+           }}};
+}
+
+// The last passes: they look at the order of the nodes. Gathers move ahead of
+// sums in buckets, not the other way round.
+Passes CollectivePasses(const StepSource& source) {
+  Passes list;
+  if (source.mesh.data_ranks() == 1) return list;
+  list.push_back({"BucketReductions", [bytes = source.bucket_bytes](Graph& g) {
+                    BucketReductions(g, bytes);
+                  }});
+  if (source.shard.what != Sharding::kNone) {
+    list.push_back({"GatherAhead", GatherAhead});
+  }
+  return list;
+}
+
+// The passes know the weights of linear layers by their role, and masks by
+// values that depend on no weight.
+void MarkWeights(Graph& graph) {
+  for (Value* value : graph.Initializers()) {
+    bool fp8 = value->dtype == DType::kE4M3 || value->dtype == DType::kE5M2;
+    bool multiplied = std::ranges::any_of(value->uses, [](const Node* node) {
+      return node->Is("MatMul") || node->Is("Gemm");
+    });
+    if (fp8 || (multiplied && value->rank() == 2)) {
+      value->role = Role::kParameter;
+    }
+  }
+}
+
+void UnmarkWeights(Graph& graph) {
+  for (Value* value : graph.Initializers()) value->role = Role::kNone;
+}
+
+bool IsStepOrNarrow(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) {
+    bool narrow = std::ranges::any_of(node.outputs(), [](const Value* y) {
+      return y && (y->dtype == DType::kFloat16 || y->dtype == DType::kBFloat16);
+    });
+    return narrow || FactsOf(node).kind == OpKind::kParameterUpdate;
+  });
+}
+
+// A step in a file has all but the passes whose results depend on the purpose.
+StepGraph BuildFileStep(const StepSource& source, StepKind kind,
+                        const std::map<std::string, Shape>& shapes,
+                        bool input_gradients, const InputValues& values) {
+  Check(!input_gradients, "[", source.model->file,
+        "] expected the model that the step was made from for gradients of "
+        "inputs, got the step");
+  Spending spending(source.budgets);
+  StepGraph step;
+  source.runner->Begin(Name(kind));
+  source.runner->Source("Specialize", [&] {
+    step = StartFileStep(source, kind, shapes, values, &spending);
+    return step.graph.get();
+  });
+  Passes list;
+  bool trains = kind != StepKind::kEval && kind != StepKind::kGradients;
+  if (trains) {
+    list.push_back({"KeepReport", [&](Graph&) { KeepReport(&step); }});
+  } else if (kind == StepKind::kEval) {
+    list.push_back({"KeepForward", [&](Graph&) { KeepForward(&step); }});
+    list.push_back({"InferenceMode", InferenceMode});
+  } else {
+    list.push_back(
+        {"KeepGradients", [&](Graph&) { KeepGradients(*source.step, &step); }});
+    list.push_back({"DropNothing", DropNothing});
+  }
+  if (!trains) list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
+  Append(&list, CleanUp());
+  if (!trains) list.push_back({"DropIdleState", DropIdleState});
+  if (!step.loss.empty()) Append(&list, LossPasses(source));
+  source.runner->Run(list, *step.graph);
+  return step;
+}
+
+}  // namespace
+
+std::vector<std::string> PassesToSkip() {
+  return {"SliceBeforeProduct", "FuseRotary",        "FuseAttention",
+          "KeepRowOrder",       "FuseActivations",   "FuseNorms",
+          "FuseLoss",           "FuseBiasGradients", "FoldTranspose",
+          "MakeKMajor",         "StoreMxScales",     "StoreNarrow",
+          "PadOperands",        "FuseQuantize",      "JoinOrientations",
+          "FuseColumnSums",     "AddToSums",         "JoinLossGradient"};
+}
+
+PassRunner MakePassRunner(const SessionOptions& options) {
+  std::vector<std::string> known = PassesToSkip();
+  std::string names;
+  for (const std::string& name : known) names += " " + name;
+  for (const std::string& name : options.skip_passes) {
+    Check(std::ranges::count(known, name) > 0,
+          "expected passes that may be skipped (", names.substr(1), "), got ",
+          name);
+  }
+  return PassRunner({options.dump_passes, options.skip_passes});
+}
+
+std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
+                                   PassRunner& runner, ImportReport* report) {
+  bool takes_steps = use == ImportFor::kSession || use == ImportFor::kReport;
+  // A file may hold ops that only Specialize refuses, with the reason.
+  runner.Begin("import", Verifying::kNo);
+  auto graph = runner.Source("ReadModel", [&] {
+    const bool begins =
+        use == ImportFor::kSession || use == ImportFor::kTraining;
+    const bool draws = begins && IsDrawn(options.init);
+    const bool forecasts =
+        use == ImportFor::kForecast || use == ImportFor::kReport;
+    std::vector<Initialization> first;
+    auto read =
+        ReadModel(options.model,
+                  {.algorithm = takes_steps,
+                   .budgets = options.budgets,
+                   .missing = draws || forecasts ? &report->missing : nullptr,
+                   .initializations = begins ? &first : nullptr});
+    SetFirstValues(first, options, read.get());
+    if (draws) {
+      report->notes.push_back(
+          DrawWeights(options.init, report->missing, options.seed, read.get()));
+      report->missing = {};
+    }
+    return read;
+  });
+  report->written = WrittenAs(*graph);
+  if (!takes_steps) RequireNoStep(*graph);
+  if (use != ImportFor::kReport) RequireNoOrtTrainingModel(*graph);
+  if (IsStep(report->written)) return graph;
+  runner.Run(ImportPasses(options, report), *graph);
+  if (IsLossFile(options.loss.kind)) {
+    report->loss = AddLossFile(*graph, options.loss.kind, options.budgets);
+  }
+  return graph;
+}
+
+StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
+                         const std::map<std::string, Shape>& shapes,
+                         bool input_gradients, const InputValues& values,
+                         const std::optional<LabelType>& label) {
+  if (source.step) {
+    return BuildFileStep(source, kind, shapes, input_gradients, values);
+  }
+  StepBuilder step(source, kind, label);
+  source.runner->Begin(Name(kind));
+  source.runner->Source("Specialize", [&] {
+    step.Start(shapes, values);
+    return &step.graph();
+  });
+  Passes list = ForwardPasses(step, source, kind);
+  Append(&list, StepPasses(step, source, kind, input_gradients));
+  Append(&list, CleanUp());
+  if (!source.loss.kind.empty()) Append(&list, LossPasses(source));
+  Append(&list, CollectivePasses(source));
+  source.runner->Run(list, step.graph());
+  return step.Take();
+}
+
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
+  if (source.step) {
+    return BuildFileStep(source, StepKind::kApply, {}, false, {});
+  }
+  StepBuilder step(source, StepKind::kApply);
+  source.runner->Begin(Name(StepKind::kApply));
+  source.runner->Source("AddSums", [&] {
+    step.StartApply(sums);
+    return &step.graph();
+  });
+  Passes list = ApplyPasses(step);
+  Append(&list, CleanUp());
+  Append(&list, CollectivePasses(source));
+  source.runner->Run(list, step.graph());
+  return step.Take();
+}
+
+void FuseForward(Graph& graph, PassRunner& runner) {
+  if (IsStepOrNarrow(graph)) return;
+  Passes list = {{"RemoveIdleDropout", RemoveIdleDropout},
+                 {"MarkWeights", MarkWeights}};
+  Append(&list, FusionPasses(true));
+  list.push_back({"UnmarkWeights", UnmarkWeights});
+  Append(&list, CleanUp());
+  runner.Run(list, graph);
+}
+
+void FitToKernels(Graph& graph, const KernelRegistry& kernels,
+                  const SessionOptions& options, const Evaluator& evaluator,
+                  PassRunner& runner) {
+  Passes list;
+  // Steps that train are unrolled already.
+  if (!kernels.Find("", "LSTM")) {
+    list.push_back({"UnrollRecurrent", [&](Graph& g) {
+                      Spending spending(options.budgets);
+                      UnrollRecurrent(g, &spending);
+                    }});
+  }
+  Append(
+      &list,
+      {{"ExpandMissing",
+        [&](Graph& g) {
+          ExpandMissing(g, kernels,
+                        {options.expand.begin(), options.expand.end()},
+                        &evaluator, options.budgets,
+                        options.strict ? Missing::kLeave : Missing::kExpand);
+        }},
+       {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
+       {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
+       {"StoreMxScales", [&](Graph& g) { StoreMxScales(g, kernels); },
+        kMaySkip},
+       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
+       {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
+       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
+       {"JoinOrientations", [&](Graph& g) { JoinOrientations(g, kernels); },
+        kMaySkip},
+       {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
+        kMaySkip},
+       {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip},
+       {"JoinLossGradient", [&](Graph& g) { JoinLossGradient(g, kernels); },
+        kMaySkip}});
+  runner.Run(list, graph);
+}
+
+std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
+                                              PassRunner& runner) {
+  if (step.kind == StepKind::kEval || step.kind == StepKind::kGradients) {
+    return nullptr;
+  }
+  auto layout = std::make_shared<ReportLayout>();
+  runner.Run({{"PackReport", [&](Graph& g) { *layout = PackReport(step, g); }}},
+             *step.graph);
+  return layout;
+}
+
+std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
+                                      PassRunner& runner) {
+  std::shared_ptr<Graph> copies;
+  const bool gathers = sharding != Sharding::kParameters;
+  runner.Run({{"SplitWeightCopies",
+               [&](Graph& g) { copies = SplitWeightCopies(g, gathers); }}},
+             graph);
+  return copies;
+}
+
+}  // namespace onnx_fp8

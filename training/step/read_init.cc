@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/read_init.h"
+
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "base/check.h"
+#include "base/joined.h"
+#include "data/safetensors.h"
+#include "graph/batch_statistics.h"
+#include "training/step/torch_weights.h"
+
+namespace onnx_fp8 {
+namespace {
+
+class Reader {
+ public:
+  Reader(const std::string& path, TrainingModel* model)
+      : path_(path), model_(*model), arrays_(ReadSafetensors(path)) {
+    Check(!arrays_.empty(), "[", path, "] expected weights, got none");
+  }
+
+  void Read() {
+    ReadStatistics();
+    ReadParameters();
+    ReadConstants();
+    CheckRest();
+  }
+
+ private:
+  void ReadStatistics() {
+    std::map<const Value*, std::string> given;
+    for (const auto& s : BatchStatistics(*model_.graph, model_.AllNames())) {
+      if (auto count = arrays_.find(s.count_key); count != arrays_.end()) {
+        ReadCount(s.count_key, count->second);
+        arrays_.erase(count);
+      }
+      auto array = arrays_.find(s.key);
+      if (array == arrays_.end()) array = arrays_.find(s.value->name);
+      if (array == arrays_.end()) continue;
+      Tensor tensor =
+          As(array->second, array->first, *s.value->shape, s.value->dtype);
+      auto [before, first] = given.emplace(s.value, array->first);
+      bool same = Identical(tensor, s.value->data);
+      Check(first || same, "[", path_, "] expected the same numbers for ",
+            before->second, " and ", array->first,
+            ", which are one tensor of the model");
+      if (!same && s.value->role == Role::kNone) {
+        s.value->role = Role::kStatistic;
+      }
+      s.value->data = tensor;
+      arrays_.erase(array);
+      any_ = true;
+    }
+  }
+
+  void ReadCount(const std::string& key, const Tensor& array) {
+    bool number = IsInteger(array.dtype()) && array.size() == 1;
+    Check(number && IntAt(array, 0) >= 0, "[", path_, "] expected ", key,
+          " as a number of batches, got ", Name(array.dtype()),
+          ToString(array.shape()),
+          number ? Concat(" of ", IntAt(array, 0)) : std::string());
+    model_.batches[key] = Tensor::Scalar(IntAt(array, 0));
+  }
+
+  Tensor As(const Tensor& array, const std::string& key, const Shape& shape,
+            DType dtype) const {
+    Check(IsFloat(array.dtype()), "[", path_, "] expected ", key,
+          " of a float type, got ", Name(array.dtype()));
+    Check(array.shape() == shape, "[", path_, "] expected ", key, " of shape ",
+          ToString(shape), ", got ", ToString(array.shape()));
+    return ConvertTo(array, dtype);
+  }
+
+  // Values for a copy become the first's.
+  void ReadParameters() {
+    std::vector<ParameterInfo> infos = model_.Parameters();
+    ParameterNames names = model_.AllNames();
+    for (const TiedCopy& copy : model_.copies) {
+      auto named = names.emplace(copy.name, copy.torch).first;
+      infos.push_back({copy.name, named->second.fqn, copy.dtype, copy.shape});
+    }
+    TensorMap weights = FromTorch(&arrays_, infos, names, path_);
+    for (const TiedCopy& copy : model_.copies) {
+      auto given = weights.find(copy.name);
+      if (given == weights.end()) continue;
+      Tensor own = copy.transposed ? Transposed(given->second) : given->second;
+      weights.erase(given);
+      auto first = weights.emplace(copy.first, own).first;
+      Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
+            path_, "] expected the same numbers for ", copy.first, " and ",
+            copy.name,
+            ", which are one tensor (`tie_copies=false` trains them apart)");
+    }
+    for (const ParameterInfo& info : model_.Parameters()) {
+      auto given = weights.find(info.name);
+      if (given == weights.end()) {
+        missing_.push_back(info.fqn);
+      } else {
+        model_.graph->Find(info.name)->data = given->second;
+        any_ = true;
+      }
+    }
+  }
+
+  // A state_dict has constants too, masks and tables of positions, and other
+  // names of a tensor that the file has once.
+  void ReadConstants() {
+    for (auto it = arrays_.begin(); it != arrays_.end();) {
+      const Value* held = Held(it->first);
+      if (!held || held->data.shape() != it->second.shape()) {
+        ++it;
+        continue;
+      }
+      bool same = Identical(ConvertTo(it->second, held->dtype), held->data);
+      Check(same || held->name == it->first, "[", path_,
+            "] expected the same numbers for ", held->name, " and ", it->first,
+            ", which are one tensor of the model");
+      if (!same) others_.push_back(it->first);
+      it = arrays_.erase(it);
+    }
+  }
+
+  // The initializer of that name, or the one that an Identity gives that name.
+  const Value* Held(const std::string& key) const {
+    const Value* value = model_.graph->Find(key);
+    while (value && value->producer && value->producer->Is("Identity")) {
+      value = value->producer->in(0);
+    }
+    return value && value->is_initializer() ? value : nullptr;
+  }
+
+  void CheckRest() {
+    std::vector<std::string> rest;
+    for (const auto& [key, array] : arrays_) {
+      Check(any_ && (missing_.empty() || !IsFloat(array.dtype())), "[", path_,
+            "] holds \"", key,
+            "\", which is no parameter of the model; `onnx-fp8 inspect` lists "
+            "them",
+            missing_.empty() ? "" : "; " + missing_[0] + " gets no value");
+      rest.push_back(key);
+    }
+    Note(rest, "is not in the model and is not read");
+    Note(others_,
+         "holds other numbers than the model's constant, which keeps its own");
+    Note(missing_, "is not in the file and keeps the model's numbers");
+  }
+
+  // One sentence about the first of some names, and how many more there are.
+  void Note(const std::vector<std::string>& names, const char* fact) {
+    if (names.empty()) return;
+    std::string more =
+        names.size() == 1
+            ? ""
+            : Concat(" (and ", names.size() - 1,
+                     " more: ", Joined({names.begin() + 1, names.end()}), ")");
+    model_.notes.push_back(Concat("[", path_, "] ", names[0], more, " ", fact));
+  }
+
+  const std::string& path_;
+  TrainingModel& model_;
+  TensorMap arrays_;  // that nothing has taken yet
+  bool any_ = false;  // whether the model has taken one
+  std::vector<std::string> missing_, others_;
+};
+
+}  // namespace
+
+void ReadInit(const std::string& path, TrainingModel* model) {
+  Reader(path, model).Read();
+}
+
+std::vector<Value*> KeepStatistics(const TensorMap& state, const Graph& graph) {
+  std::vector<Value*> kept;
+  for (const auto& s : BatchStatistics(graph, {})) {
+    if (s.value->role != Role::kNone || !state.contains(s.value->name)) {
+      continue;
+    }
+    s.value->role = Role::kStatistic;
+    kept.push_back(s.value);
+  }
+  return kept;
+}
+
+}  // namespace onnx_fp8

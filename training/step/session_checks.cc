@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/session_checks.h"
+
+#include <cmath>
+#include <set>
+
+#include "base/check.h"
+#include "graph/fp8/gemm_decision.h"
+#include "onnx_fp8/option_error.h"
+#include "optimizers/optimizer.h"
+#include "training/step/loss.h"
+#include "training/step/loss_values.h"
+
+namespace onnx_fp8 {
+
+void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
+  const char* choice = FirstChoice(options);
+  if (!choice || !ranks || ranks->mesh().tp == 1) return;
+  throw OptionError(Concat(
+      choice, ": expected ranks that compute whole layers (tp=1), got tp=",
+      ranks->mesh().tp));
+}
+
+void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider) {
+  if (!options.profile.empty() || options.profile_steps) {
+    throw OptionError(
+        "`timeline`: expected no profile beside it, which waits for each "
+        "kernel");
+  }
+  if (options.timeline_steps < 1) {
+    throw OptionError(Concat("`timeline_steps`: expected at least 1, got ",
+                             options.timeline_steps));
+  }
+  Check(provider.activities() != nullptr,
+        "expected a provider that was made with provider_options.timeline");
+}
+
+void CheckPatterns(const StepSource& source) {
+  if (source.step) return;  // settings of its file
+  std::set<std::string> trained;
+  for (const Value* value : source.model->Initializers()) {
+    if (value->role != Role::kParameter) continue;
+    trained.insert(value->name);
+    auto known = source.fp8.names.find(value->name);
+    if (known != source.fp8.names.end()) trained.insert(known->second.fqn);
+  }
+  CheckGroups(source.optimizer, trained, source.model->file);
+  CheckPatterns(*source.model, source.fp8);
+}
+
+void CheckRate(double lr) {
+  if (std::isfinite(static_cast<float>(lr)) && lr >= 0) return;
+  throw OptionError(Concat("`lr`: expected a number of at least 0, got ", lr));
+}
+
+bool HasLabel(const LossSpec& loss, const TensorMap& feeds) {
+  return !FindLoss(loss.kind) || feeds.contains(loss.label);
+}
+
+bool CountsNoLabel(const StepGraph& step, const TensorMap& feeds, float loss,
+                   const TensorMap& outputs) {
+  if (!step.counts_labels || !std::isnan(loss)) return false;
+  auto label = feeds.find(step.loss_spec.label);
+  auto output = outputs.find(step.loss_spec.logits);
+  return label != feeds.end() && output != outputs.end() &&
+         CountLabels(step.loss_spec, output->second, label->second) == 0;
+}
+
+}  // namespace onnx_fp8

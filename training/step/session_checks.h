@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checks of the arguments of a session.
+#pragma once
+
+#include "collectives/mesh.h"
+#include "onnx_fp8/provider_options.h"
+#include "onnx_fp8/session.h"
+#include "providers/provider.h"
+#include "training/step/step_graph.h"
+
+namespace onnx_fp8 {
+
+// What several ranks of the axis tp compute alike must be the same to the last
+// bit on all of them, or their copies of the state drift apart. Errors:
+// OptionError. `ranks` may be null.
+void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks);
+
+// Errors: OptionError; the provider records no activities.
+void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
+
+// Compares patterns of names with the model's names before its first step.
+// Errors: a parameter group that matches no trained parameter; a pattern of
+// FP8's filter that matches no initializer and no module.
+void CheckPatterns(const StepSource& source);
+
+// Another rate than a number of at least 0 would change all weights to NaN, or
+// move them uphill. Errors: OptionError.
+void CheckRate(double lr);
+
+// Whether the feeds have the label that the loss reads; true for a model that
+// computes its own loss.
+bool HasLabel(const LossSpec& loss, const TensorMap& feeds);
+
+// The cause of a loss that is not finite because it is a mean over no label.
+inline constexpr char kNoLabelCounts[] = "no label of this batch counts";
+
+// Whether the loss of a batch is a mean over no label, and so not a number.
+// `outputs`: results of the run, the logits among them.
+bool CountsNoLabel(const StepGraph& step, const TensorMap& feeds, float loss,
+                   const TensorMap& outputs);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/step_builder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "graph/builder.h"
+#include "graph/fp8/scale_update.h"
+#include "graph/onnx/written_file.h"
+#include "graph/op_facts.h"
+#include "graph/passes/fuse_loss.h"
+#include "graph/passes/running_statistics.h"
+#include "graph/passes/unroll_recurrent.h"
+#include "training/ranks/over_ranks.h"
+#include "training/ranks/shard_parameters.h"
+#include "training/ranks/sharded_state.h"
+#include "training/ranks/share_amaxes.h"
+#include "training/state_name.h"
+#include "training/step/autodiff.h"
+#include "training/step/data_parallel.h"
+#include "training/step/gradient_outputs.h"
+#include "training/step/loss.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kAccumulated[] = "micro.grad.";
+constexpr char kAmaxState[] = "micro.amax";
+// The number of micro-batches whose loss is a number.
+constexpr char kNumbersState[] = "micro.losses";
+
+}  // namespace
+
+void MicroSums::Add(const StepGraph& micro) {
+  trained.insert(micro.trained.begin(), micro.trained.end());
+  amaxes |= !micro.fp8.labels.empty();
+}
+
+StepBuilder::StepBuilder(const StepSource& source, StepKind kind,
+                         const std::optional<LabelType>& label)
+    : source_(source), label_(label), spending_(source.budgets) {
+  step_.kind = kind;
+}
+
+void StepBuilder::Start(const std::map<std::string, Shape>& shapes,
+                        const InputValues& values) {
+  if (step_.kind != StepKind::kEval) RequireNoForward(*source_.model);
+  step_.graph = Specialize(*source_.model, shapes, *source_.evaluator,
+                           &step_.specialized, values, &spending_);
+  step_.graph->state.clear();  // of a forward pass in FP8
+  for (const Value* value : step_.graph->outputs) {
+    step_.outputs.push_back(value->name);
+  }
+}
+
+void StepBuilder::StartApply(const MicroSums& micro) {
+  step_.graph = std::make_shared<Graph>();
+  Graph& graph = *step_.graph;
+  graph.file = source_.model->file;
+  graph.opset = source_.model->opset;
+  Builder b(graph, "apply.");
+  for (const Value* original : source_.model->Initializers()) {
+    const std::string& name = original->name;
+    if (!micro.trained.contains(name)) continue;
+    const bool sharded = IsSharded(name);
+    Tensor data = original->data;
+    if (const AxisSplit* split = SplitOf(name)) {
+      data = Tensor::Zeros(data.dtype(),
+                           PartOf(data.shape(), *split, source_.mesh.tp));
+    }
+    const Shape whole = data.shape();
+    if (sharded) {
+      data = Tensor::Zeros(data.dtype(),
+                           ShardOf(data.shape(), 0, source_.mesh.dp).part);
+    }
+    Value* param = graph.AddInitializer(name, data);
+    param->role = Role::kParameter;
+    sums_.push_back(
+        AddGradientSum(*param, SumsAreWhole() ? whole : data.shape()));
+    Value* sum = sums_.back();
+    if (!sharded) {
+      sum = OfAllRanks(b, sum);
+    } else if (SumsAreWhole()) {
+      sum = ReduceToShard(graph, sum, source_.mesh);
+    }
+    Value* share =
+        b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
+    shares_.push_back({param, b.Mul(sum, share), Fqn(name), DividedBy(name)});
+  }
+  numbers_ = AddSum(kNumbersState, DType::kFloat, {});
+  sums_.push_back(numbers_);
+  AddLossScale();
+  if (micro.amaxes) {
+    step_.fp8.slots = *source_.slots;
+    auto n = static_cast<int64_t>(step_.fp8.slots.size());
+    amax_ = AddSum(kAmaxState, DType::kFloat, {n + 1});
+    sums_.push_back(amax_);
+  }
+  if (!step_.fp8.slots.empty() && !PerMicroBatch()) {
+    AddScaleState(graph, source_.fp8.recipe, &step_.fp8);
+  }
+}
+
+void StepBuilder::Unroll(Graph& graph) { UnrollRecurrent(graph, &spending_); }
+
+void StepBuilder::Loss(Graph& graph) {
+  step_.loss_spec = ResolveLoss(graph, source_.loss, label_);
+  loss_ = AddLoss(graph, step_.loss_spec, label_);
+  step_.loss = loss_->name;
+  const Value* label = graph.Find(source_.loss.label);
+  step_.counts_labels = label && MayCountNone(source_.loss, label->dtype);
+}
+
+void StepBuilder::MergeLoss(Graph& graph) {
+  FuseLoss(graph);
+  loss_ = graph.Find(step_.loss);
+}
+
+void StepBuilder::DivideLayers(Graph& graph) {
+  SplitLayersReport report =
+      SplitLayers(graph, source_.mesh, source_.tensor_rank);
+  parts_.insert(report.slices.begin(), report.slices.end());
+  for (const auto& [name, split] : report.initializers) parts_.insert(name);
+  step_.layers = std::move(report.layers);
+  step_.divides_tokens = report.divides_tokens;
+  step_.whole_tokens = std::move(report.whole_tokens);
+  step_.splits = std::move(report.initializers);
+  if (!source_.splits) return;
+  for (const Value* value : graph.Initializers()) {
+    if (value->role == Role::kNone) continue;
+    auto it = step_.splits.find(value->name);
+    const AxisSplit* now = it == step_.splits.end() ? nullptr : &it->second;
+    const AxisSplit* before = SplitOf(value->name);
+    Check(now && before ? *now == *before : now == before, "[", graph.file,
+          "] expected the ranks of the axis tp to divide ", value->name,
+          " as in the first step: batches of these sizes need it ",
+          now ? "divided" : "whole");
+  }
+}
+
+void StepBuilder::ShareLoss(Graph& graph) {
+  CheckSamplesAreApart(graph);
+  loss_ = LossOverRanks(graph, loss_, step_.loss_spec, source_.mesh);
+  step_.loss = loss_->name;
+}
+
+void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
+  Check(loss_ != nullptr, "[", graph.file,
+        "] expected a loss to train with, got none");
+  std::vector<Value*> wanted;
+  for (Value* value : graph.Initializers()) {
+    if (value->role == Role::kParameter) wanted.push_back(value);
+  }
+  if (input_gradients) {
+    for (Value* value : graph.inputs) {
+      if (IsFloat(value->dtype)) wanted.push_back(value);
+    }
+  }
+  AddLossScale();
+  BackwardResult backward = BuildBackward(
+      graph, loss_, wanted, *source_.evaluator, &spending_, loss_scale_.scale);
+  for (Value* value : wanted) {
+    auto it = backward.gradient.find(value);
+    if (it == backward.gradient.end()) continue;
+    pairs_.push_back({value, it->second});
+    step_.trained.push_back(value->name);
+  }
+  seed_ = backward.seed;
+  step_.gradient_names.seed = seed_->name;
+}
+
+void StepBuilder::Quantize(Graph& graph) {
+  step_.fp8 = Fp8Rewrite(graph, source_.fp8, seed_, pairs_,
+                         source_.slots ? &*source_.slots : nullptr);
+  CheckPatterns(step_.fp8.decisions, source_.fp8, graph.file, LeftOut());
+  // The rewrite marks FP8 products with their role; the profile wants it on
+  // all.
+  for (const GemmDecision& d : step_.fp8.decisions) {
+    if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
+    d.gemm.node->metadata["role"] = Name(d.gemm.role);
+    d.gemm.node->metadata["fqn"] = d.fqn;
+  }
+}
+
+void StepBuilder::DropAmaxes(Graph& graph) {
+  DropIdleAmaxes(graph, Roots(), &step_.fp8);
+}
+
+void StepBuilder::Shard(Graph& graph) {
+  const bool whole_gradients = step_.kind == StepKind::kMicro && SumsAreWhole();
+  ShardParameters(graph, {source_.shard, source_.mesh, &source_.sharded, seed_},
+                  &pairs_, whole_gradients);
+}
+
+void StepBuilder::ScalesOfWholes(Graph& graph) {
+  ShareAmaxes(graph, source_.mesh, parts_, source_.new_scales);
+}
+
+// The state of float16's loss scale, in all graphs with gradients.
+void StepBuilder::AddLossScale() {
+  if (source_.dtype != DType::kFloat16) return;
+  auto add = [&](const char* hint, Tensor initial) {
+    Value* state = step_.graph->AddInitializer(StateName(hint), initial);
+    state->role = Role::kLossScale;
+    return state;
+  };
+  auto init = static_cast<float>(source_.loss_scaling.init);
+  loss_scale_.scale = add("loss_scale", Tensor::Scalar(init));
+  if (step_.kind == StepKind::kTrain || step_.kind == StepKind::kApply) {
+    loss_scale_.good_steps =
+        add("loss_scale.growth", Tensor::Scalar(int64_t{0}));
+  }
+}
+
+void StepBuilder::OutputGradients(Graph&) {
+  AddGradientOutputs(pairs_, loss_scale_.scale, &step_);
+}
+
+void StepBuilder::Accumulate(Graph& graph) {
+  Builder b(graph, "micro.");
+  for (auto [param, grad] : pairs_) {
+    Value* sum = AddGradientSum(*param, *grad->shape);
+    graph.state.push_back({sum, b.Add(sum, grad)});
+  }
+  Value* numbers = AddSum(kNumbersState, DType::kFloat, {});
+  Value* is_one = b.Cast(LossIsNumber(), DType::kFloat);
+  graph.state.push_back({numbers, b.Add(numbers, is_one)});
+  amax_ = AmaxVector(graph, step_.fp8);
+  if (!amax_) return;
+  OutputAmaxes();
+  Value* kept = AmaxOfAllRanks(KeptAmaxes(graph, step_.fp8));
+  Value* state = AddSum(kAmaxState, DType::kFloat, *kept->shape);
+  graph.state.push_back({state, b.Op("Max", {state, kept})});
+  if (PerMicroBatch()) {
+    AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, kept,
+                      LossIsFinite());
+  }
+}
+
+void StepBuilder::Update(Graph& graph) {
+  std::vector<ParameterGradient> parameters;
+  for (auto [param, grad] : pairs_) {
+    Builder b(graph, Concat("ranks.", param->name, "."));
+    parameters.push_back({param,
+                          IsSharded(param->name) ? grad : OfAllRanks(b, grad),
+                          Fqn(param->name), DividedBy(param->name)});
+  }
+  amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
+  Optimize(parameters, LossIsNumber());
+}
+
+void StepBuilder::UpdateFromSums(Graph& graph) {
+  Builder b(graph, "micro.");
+  Optimize(shares_, b.Op("Greater", {numbers_, b.Scalar(0, numbers_)}));
+  for (Value* sum : sums_) {
+    Value* zero = graph.AddInitializer(graph.FreshName(sum->name + ".zero"),
+                                       Tensor::Zeros(sum->dtype, *sum->shape));
+    graph.state.push_back({sum, zero});
+  }
+}
+
+void StepBuilder::Statistics(Graph& graph) {
+  BindRunningStatistics(graph, ok_ ? ok_ : LossIsFinite());
+}
+
+void StepBuilder::Outputs(Graph& graph) {
+  if (loss_) AddOutput(loss_);
+  bool trains =
+      step_.kind == StepKind::kTrain || step_.kind == StepKind::kMicro;
+  if (!trains) {
+    // Of the same samples on all ranks that divide a layer.
+    amax_ = AmaxVector(graph, step_.fp8);
+    if (amax_) {
+      Builder b(graph, "ranks.");
+      amax_ = MaxOver(b, amax_, source_.mesh, {kTensorRanks});
+      OutputAmaxes();
+    }
+  }
+  if (!trains || source_.model_outputs) return;
+  std::erase_if(graph.outputs, [&](const Value* value) {
+    return value != loss_ &&
+           std::ranges::find(step_.outputs, value->name) != step_.outputs.end();
+  });
+  step_.outputs.clear();
+}
+
+StepGraph StepBuilder::Take() {
+  NameParameterGradients();
+  return std::move(step_);
+}
+
+// The results that a step is run for.
+std::vector<const Value*> StepBuilder::Roots() const {
+  std::vector<const Value*> roots(step_.graph->outputs.begin(),
+                                  step_.graph->outputs.end());
+  roots.push_back(loss_);
+  for (auto [param, gradient] : pairs_) roots.push_back(gradient);
+  return roots;
+}
+
+// Whether micro steps move the delayed scales.
+bool StepBuilder::PerMicroBatch() const {
+  return step_.kind != StepKind::kTrain && source_.fp8.recipe.per_micro_batch;
+}
+
+// A micro step does not know yet whether the whole step will be skipped.
+Value* StepBuilder::LossIsFinite() {
+  Builder b(*step_.graph, "micro.");
+  Value* infinity = b.Scalar(std::numeric_limits<float>::infinity(), loss_);
+  return b.Op("Less", {b.Op("Abs", {loss_}), infinity});
+}
+
+// The loss of a batch without a label that counts is not a number, and its
+// gradients are 0.
+Value* StepBuilder::LossIsNumber() {
+  Builder b(*step_.graph, "loss.");
+  return b.Op("Not", {b.Op("IsNaN", {loss_})});
+}
+
+const std::string& StepBuilder::Fqn(const std::string& parameter) const {
+  auto known = source_.fp8.names.find(parameter);
+  return known == source_.fp8.names.end() ? parameter : known->second.fqn;
+}
+
+// Parameters of the model that this graph does not use.
+std::vector<std::string> StepBuilder::LeftOut() const {
+  std::vector<std::string> names;
+  for (const Value* value : source_.model->Initializers()) {
+    bool weight =
+        value->role == Role::kParameter || value->role == Role::kFrozen;
+    if (!weight) continue;
+    const Value* here = step_.graph->Find(value->name);
+    if (!here || here->uses.empty()) names.push_back(value->name);
+  }
+  return names;
+}
+
+// The optimizer, then the update of delayed scales, which needs its `ok`.
+void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
+                           Value* condition) {
+  Graph& graph = *step_.graph;
+  std::vector<Value*> finite;
+  if (amax_) finite.push_back(amax_);
+  OptimizerValues made = AppendOptimizer(
+      graph, parameters, source_.optimizer, finite, loss_scale_.scale,
+      [this](Builder& b, Value* x, const Axes& axes) {
+        return SumOver(b, x, source_.mesh, axes);
+      },
+      [this](const std::string& hint) { return StateName(hint); }, condition);
+  if (loss_scale_.scale) {
+    UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.finite);
+    Value* used =
+        Builder(graph, "loss_scale.").Op("Identity", {loss_scale_.scale});
+    AddOutput(used);
+    step_.loss_scale = used->name;
+  }
+  if (step_.fp8.scale) {
+    AttachScaleUpdate(graph, source_.fp8.recipe, step_.fp8, amax_, made.ok);
+  }
+  AddOutput(made.grad_norm);
+  AddOutput(made.ok);
+  step_.grad_norm = made.grad_norm->name;
+  step_.ok = made.ok->name;
+  step_.lr = made.lr->name;
+  if (amax_ && step_.kind == StepKind::kTrain) OutputAmaxes();
+  ok_ = made.ok;
+}
+
+void StepBuilder::OutputAmaxes() {
+  Builder b(*step_.graph, "fp8.");
+  Value* seen = b.Op("Identity", {amax_});
+  AddOutput(seen);
+  step_.amax = seen->name;
+}
+
+Value* StepBuilder::OfAllRanks(Builder& b, Value* x) const {
+  return SumOver(b, x, source_.mesh, kSampleAxes);
+}
+
+const AxisSplit* StepBuilder::SplitOf(const std::string& parameter) const {
+  const auto& splits = source_.splits ? *source_.splits : step_.splits;
+  auto it = splits.find(parameter);
+  return it == splits.end() ? nullptr : &it->second;
+}
+
+Axes StepBuilder::DividedBy(const std::string& parameter) const {
+  Axes axes;
+  if (IsSharded(parameter)) axes.push_back(kDataRanks);
+  if (SplitOf(parameter)) axes.push_back(kTensorRanks);
+  return axes;
+}
+
+// An amax of infinity says on all ranks that a tensor of one is not finite.
+Value* StepBuilder::AmaxOfAllRanks(Value* amax) const {
+  if (!amax) return nullptr;
+  Builder b(*step_.graph, "ranks.");
+  return MaxOver(b, amax, source_.mesh,
+                 {kDataRanks, kReplicaRanks, kTensorRanks});
+}
+
+std::string StepBuilder::StateName(const std::string& hint) const {
+  return onnx_fp8::StateName(*source_.model, hint);
+}
+
+Value* StepBuilder::AddSum(const std::string& hint, DType dtype,
+                           const Shape& shape) {
+  Value* value =
+      step_.graph->AddInitializer(StateName(hint), Tensor::Zeros(dtype, shape));
+  value->role = Role::kSum;
+  step_.sums.push_back(value->name);
+  return value;
+}
+
+Value* StepBuilder::AddGradientSum(const Value& param, const Shape& shape) {
+  Value* sum = AddSum(kAccumulated + param.name, param.dtype, shape);
+  gradient_sums_.insert(sum);
+  return sum;
+}
+
+void StepBuilder::AddOutput(Value* value) {
+  auto& outputs = step_.graph->outputs;
+  if (std::ranges::find(outputs, value) == outputs.end()) {
+    outputs.push_back(value);
+  }
+}
+
+// Gradients are the values that updates read, the sums over micro-batches, and
+// the values added to these sums.
+void StepBuilder::NameParameterGradients() {
+  std::set<std::string>& names = step_.gradient_names.parameters;
+  for (const StateBinding& binding : step_.graph->state) {
+    const Node* node = binding.next->producer;
+    if (gradient_sums_.contains(binding.state)) {
+      names.insert(binding.state->name);
+      if (!node) continue;  // the sum starts anew
+      for (const Value* in : node->inputs()) names.insert(in->name);
+    }
+    int gradient = node ? FactsOf(*node).gradient : -1;
+    if (gradient >= 0) {
+      names.insert(node->in(static_cast<size_t>(gradient))->name);
+    }
+  }
+}
+
+}  // namespace onnx_fp8

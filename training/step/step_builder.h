@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The passes of a training step that are not in graph/passes/. pipelines.cc
+// says which of them run, and in which order.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/graph.h"
+#include "optimizers/loss_scale.h"
+#include "optimizers/optimizer.h"
+#include "training/ranks/over_ranks.h"
+#include "training/step/loss_labels.h"
+#include "training/step/step_graph.h"
+
+namespace onnx_fp8 {
+
+// Builds one StepGraph. Each function below is a pass or the source of a
+// pipeline. REQUIRES: the caller follows the order of pipelines.cc.
+class StepBuilder {
+ public:
+  // `label`: the type of the label that is fed, if it is known.
+  StepBuilder(const StepSource& source, StepKind kind,
+              const std::optional<LabelType>& label = {});
+
+  // --- sources
+  // The model at these shapes, as Specialize's.
+  void Start(const std::map<std::string, Shape>& shapes,
+             const InputValues& values);
+  // From the parameters and the sums of micro steps.
+  void StartApply(const MicroSums& micro);
+
+  // --- passes
+  void Unroll(Graph& graph);
+  void Loss(Graph& graph);
+  void MergeLoss(Graph& graph);  // FuseLoss may replace it
+  void DivideLayers(Graph& graph);
+  void ShareLoss(Graph& graph);  // with other ranks
+  void Differentiate(Graph& graph, bool input_gradients);
+  void Quantize(Graph& graph);
+  void DropAmaxes(Graph& graph);
+  void Shard(Graph& graph);
+  void ScalesOfWholes(Graph& graph);  // of tensors in parts on the axis tp
+  // One of the next four decides what happens to the gradients.
+  void OutputGradients(Graph& graph);
+  void Accumulate(Graph& graph);
+  void Update(Graph& graph);
+  void UpdateFromSums(Graph& graph);
+  void Statistics(Graph& graph);
+  void Outputs(Graph& graph);
+
+  Graph& graph() { return *step_.graph; }
+  StepGraph Take();
+
+ private:
+  using Pairs = std::vector<std::pair<Value*, Value*>>;
+
+  const std::string& Fqn(const std::string& parameter) const;
+  std::vector<const Value*> Roots() const;
+  std::vector<std::string> LeftOut() const;
+  bool PerMicroBatch() const;
+  Value* LossIsFinite();
+  Value* LossIsNumber();
+  void AddLossScale();
+  std::string StateName(const std::string& hint) const;
+  // `condition`: whether the step may be done at all.
+  void Optimize(const std::vector<ParameterGradient>& parameters,
+                Value* condition);
+  void OutputAmaxes();
+  // Over the ranks that share a batch; x itself for one rank.
+  Value* OfAllRanks(Builder& b, Value* x) const;
+  // Whether micro steps add up whole gradients, which kApply divides.
+  bool SumsAreWhole() const {
+    return source_.shard.what == Sharding::kOptimizer;
+  }
+  bool IsSharded(const std::string& parameter) const {
+    return source_.sharded.contains(parameter);
+  }
+  // A parameter's part on the axis tp; null: it is whole.
+  const AxisSplit* SplitOf(const std::string& parameter) const;
+  // Axes whose ranks have the other parts of a parameter.
+  Axes DividedBy(const std::string& parameter) const;
+  Value* AmaxOfAllRanks(Value* amax) const;
+  Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
+  Value* AddGradientSum(const Value& param, const Shape& shape);
+  void AddOutput(Value* value);
+  void NameParameterGradients();
+
+  const StepSource& source_;
+  const std::optional<LabelType> label_;
+  Spending spending_;
+  StepGraph step_;
+  Value* loss_ = nullptr;
+  LossScale loss_scale_;         // of float16
+  Value* seed_ = nullptr;        // of the backward
+  Pairs pairs_;                  // wanted values with their gradients
+  std::set<std::string> parts_;  // of tensor ranks, at the start
+  Value* amax_ = nullptr;
+  Value* ok_ = nullptr;                    // whether state may move
+  std::vector<ParameterGradient> shares_;  // of kApply: parameters that are
+                                           // updated
+  std::vector<Value*> sums_;               // of kApply
+  Value* numbers_ = nullptr;  // of kApply: micro-batches with a loss
+  std::set<const Value*> gradient_sums_;
+};
+
+}  // namespace onnx_fp8

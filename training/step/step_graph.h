@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The graphs of a training run: from an imported forward model and shapes to
+// the graph that is planned. pipelines.cc has the passes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/mesh.h"
+#include "graph/evaluator.h"
+#include "graph/fp8/fp8_rewrite.h"
+#include "graph/graph.h"
+#include "graph/passes/pass.h"
+#include "graph/passes/specialize.h"
+#include "onnx_fp8/session.h"
+#include "onnx_fp8/sharding.h"
+#include "providers/report/memory_report.h"
+#include "training/ranks/split_layers.h"
+#include "training/step/loss_labels.h"
+
+namespace onnx_fp8 {
+
+struct FileStep;
+
+enum class StepKind {
+  kTrain,      // forward, backward, optimizer: a whole step
+  kMicro,      // forward, backward, gradients and amaxes added up in state
+  kApply,      // optimizer on the sums of the micro steps
+  kEval,       // forward and, if there is one, the loss
+  kGradients,  // forward and backward without Dropout, gradients are outputs
+};
+
+// The source of all graphs of a session.
+struct StepSource {
+  const Graph* model;  // imported, roles set
+  LossSpec loss;
+  OptimizerSpec optimizer;
+  DType dtype = DType::kFloat;  // see Autocast
+  LossScaling loss_scaling = {};
+  Fp8Spec fp8;
+  int64_t loss_chunk_bytes = 0;  // see ChunkLoss
+  int64_t grad_accum = 1;
+  const Evaluator* evaluator;
+  // Slots of the kept scales, once a training graph has laid them out. Later
+  // graphs find their slots by key.
+  std::optional<std::vector<ScaleSlot>> slots = {};
+  // Whether kTrain and kMicro graphs have the model's own outputs too. Each
+  // output needs memory of its own.
+  bool model_outputs = false;
+  Budgets budgets = {};  // of each graph
+  PassRunner* runner;    // runs the passes of all graphs
+  // The ranks that train together, training/step/data_parallel.h.
+  Mesh mesh = {};
+  int64_t tensor_rank = 0;  // this rank's place on the axis tp
+  // Whether kept scales may still be 0, as before the first step.
+  bool new_scales = true;
+  // Parts of parameters on that axis, once a graph has laid them out; later
+  // graphs must divide the same.
+  std::optional<std::map<std::string, AxisSplit>> splits = {};
+  // The state that those of the axis dp divide, and the shapes of the
+  // parameters among it; training/ranks/shard_parameters.h.
+  ShardSpec shard = {};
+  std::map<std::string, Shape> sharded = {};
+  int64_t bucket_bytes = 0;  // see BucketReductions
+  // Not null: `model` is a training step (training/step/file_step.h), and its
+  // own graph is run.
+  const FileStep* step = nullptr;
+};
+
+struct StepGraph {
+  StepKind kind = StepKind::kTrain;
+  std::shared_ptr<Graph> graph;
+  Fp8Plan fp8;
+  std::vector<std::string> trained;  // parameters that have a gradient
+  // Names of outputs; "" if the kind has no such output.
+  std::string loss;
+  // Whether the loss is not a number only if no label of the batch counts.
+  bool counts_labels = false;
+  // The loss of the source, with the axis of its classes as the batch shows it:
+  // later batches of a session may fit two axes.
+  LossSpec loss_spec;
+  std::string grad_norm;
+  std::string ok;
+  std::string amax;               // vector, one per label of fp8
+  std::string loss_scale;         // float, the one of this step
+  std::string lr;                 // input
+  std::vector<std::string> sums;  // state in which micro steps add up
+  // Graph output → the initializer or graph input whose gradient it is.
+  std::map<std::string, std::string> gradients;
+  std::map<std::string, std::string> input_gradients;
+  GradientNames gradient_names;  // in all kinds that train
+  // Outputs of the model itself.
+  std::vector<std::string> outputs;
+  SpecializeReport specialized;
+  std::vector<LayerSplit> layers;  // with several ranks on the axis tp
+  bool divides_tokens = false;     // as SplitLayersReport's
+  std::string whole_tokens;
+  // Parts of initializers on that axis; constants, too.
+  std::map<std::string, AxisSplit> splits;
+};
+
+// Any kind but kApply. `shapes`: of every input of the model, all sizes known.
+// `values`: as Specialize's; step.specialized lists the ones that it took.
+// `label`: AddLoss's.
+// Errors: those of the passes; a kind that a step in a file does not have.
+StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
+                         const std::map<std::string, Shape>& shapes,
+                         bool input_gradients = false,
+                         const InputValues& values = {},
+                         const std::optional<LabelType>& label = {});
+
+// The sums of the micro steps of one optimizer step. Micro-batches may differ
+// in shape and so have different graphs: one may lack a branch and its
+// parameters, another may have no product in FP8.
+struct MicroSums {
+  std::set<std::string> trained;  // parameters that have a sum
+  bool amaxes = false;            // at least one graph has quantized something
+
+  void Add(const StepGraph& micro);
+  bool operator==(const MicroSums&) const = default;
+};
+
+// The kApply graph for these sums. REQUIRES: source.slots, if sums.amaxes.
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums);
+
+}  // namespace onnx_fp8

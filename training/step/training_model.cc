@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/training_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/joined.h"
+#include "graph/passes/straight_through.h"
+#include "optimizers/loss_scale.h"
+#include "training/make_provider.h"
+#include "training/step/draw_weights.h"
+#include "training/step/loss.h"
+#include "training/step/pipelines.h"
+#include "training/step/read_init.h"
+#include "training/step/session_checks.h"
+#include "training/step/static_scales.h"
+#include "training/step/torch_weights.h"
+#include "training/step/trains_line.h"
+#include "training/step/unused_parameters.h"
+
+namespace onnx_fp8 {
+
+std::vector<InputInfo> TrainingModel::Inputs() const {
+  std::vector<InputInfo> infos;
+  for (const Value* value : graph->inputs) {
+    infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
+                     value->axis_names, IsLabelOfFile(*value)});
+  }
+  return infos;
+}
+
+std::vector<ParameterInfo> TrainingModel::Parameters() const {
+  std::vector<ParameterInfo> infos;
+  for (const Value* value : graph->Initializers()) {
+    bool trained = value->role == Role::kParameter;
+    if (!trained && value->role != Role::kFrozen) continue;
+    infos.push_back({value->name, names.at(value->name).fqn, value->dtype,
+                     *value->shape, trained});
+  }
+  return infos;
+}
+
+bool TrainingModel::IsLabelOfFile(const Value& input) const {
+  return loss_file && std::ranges::count(loss_file->labels, input.name) > 0;
+}
+
+std::string TrainingModel::Fingerprint() const {
+  std::string text;
+  auto add = [&](const char* kind, const Value* value) {
+    text += Concat(kind, " ", value->name, " ", Name(value->dtype), " ",
+                   value->shape ? ToString(*value->shape) : "?", "\n");
+  };
+  for (const Value* value : graph->inputs) {
+    if (!IsLabelOfFile(*value)) add("input", value);
+  }
+  for (const Value* value : graph->outputs) {
+    bool added = loss_file && value->name == loss_file->output;
+    if (!added) add("output", value);
+  }
+  for (const Value* value : graph->Initializers()) {
+    if (value->role == Role::kParameter) add("parameter", value);
+    if (value->role == Role::kFrozen) add("frozen", value);
+  }
+  return Concat(std::hex, Hash(text));
+}
+
+SourceMap TrainingModel::WithCopies(SourceMap weights) const {
+  for (const TiedCopy& copy : copies) {
+    auto first = weights.find(copy.first);
+    if (first == weights.end()) continue;  // constants
+    TensorSource own = first->second;
+    weights.insert_or_assign(copy.name,
+                             copy.transposed ? Transposed(own) : own);
+  }
+  return weights;
+}
+
+ParameterNames TrainingModel::AllNames() const {
+  ParameterNames all = names;
+  for (const TiedCopy& copy : copies) {
+    bool known = copy.torch.fqn != copy.name || !IsMadeUpName(copy.name);
+    if (known) all[copy.name] = copy.torch;
+  }
+  return all;
+}
+
+namespace {
+
+// The name of the output that the loss reads: the output that `loss` names, or
+// else the first one. If the model computes its loss: the output named there.
+std::string LogitsOf(const LossSpec& loss, const Graph& graph,
+                     const std::string& model) {
+  std::optional<std::string> own = OwnOutput(loss.kind);
+  std::string wanted = own.value_or(loss.logits);
+  std::vector<std::string> names;
+  for (const Value* value : graph.outputs) names.push_back(value->name);
+  Check(!names.empty(), "[", model,
+        "] expected a model with outputs, got none");
+  if (wanted.empty()) return names[0];
+  Check(std::ranges::count(names, wanted) > 0, "[", model,
+        "] expected an output named ", wanted, ", got ", Joined(names));
+  return own ? loss.logits : wanted;
+}
+
+const char* RoleWord(Role role) {
+  if (role == Role::kNone) return "constant";
+  return role == Role::kParameter ? "parameter" : Name(role);
+}
+
+// The outputs that the loss reads.
+std::vector<std::string> Targets(const LossSpec& loss) {
+  return {OwnOutput(loss.kind).value_or(loss.logits)};
+}
+
+// What training does with each tensor, and the line that sums it up.
+void DescribeTensors(const SessionOptions& options,
+                     const std::vector<InitializerReport>& tensors,
+                     TrainingModel* model) {
+  std::set<std::string> unused;
+  if (!model->loss.kind.empty()) {
+    unused = UnusedParameters(*model->graph, Targets(model->loss));
+  }
+  for (const InitializerReport& tensor : tensors) {
+    const Value& value = *tensor.value;
+    bool tied = !tensor.tied_to.empty();
+    bool idle = !tied && unused.contains(value.name);
+    Check(!idle || tensor.evidence != Evidence::kFlag, "[", options.model,
+          "] `train` names ", tensor.name,
+          ", on which the loss does not depend: no gradient reaches it");
+    std::string role = tied ? "tied" : idle ? "unused" : RoleWord(value.role);
+    auto named = model->names.find(tensor.name);
+    model->tensors.push_back(
+        {tensor.name,
+         named == model->names.end() ? tensor.torch.fqn : named->second.fqn,
+         tensor.data.dtype(), tensor.data.shape(),
+         role == "parameter" || (tied && value.role == Role::kParameter), role,
+         idle ? "unused: the loss does not depend on it" : tensor.reason});
+  }
+  model->trains = TrainsLine(tensors, unused);
+}
+
+// Loss, names and copies of a training step in a file.
+void DescribeStep(SessionOptions* options, TrainingModel* model) {
+  model->step = OpenFileStep(*model->graph, options);
+  model->loss = options->loss;
+  model->names = model->step->notes.names;
+  model->trains = TrainsLineOfStep(*model->graph);
+  for (const Value* value : model->graph->Initializers()) {
+    auto named = model->names.find(value->name);
+    bool trained = value->role == Role::kParameter;
+    model->tensors.push_back(
+        {value->name,
+         named == model->names.end() ? value->name : named->second.fqn,
+         value->dtype, *value->shape, trained, RoleWord(value->role),
+         "by the notes of the step"});
+  }
+  for (const NotedCopy& copy : model->step->notes.copies) {
+    const Value& first = *model->graph->Find(copy.first);
+    Shape shape = *first.shape;
+    if (copy.transposed) std::swap(shape[0], shape[1]);
+    model->copies.push_back({copy.name, copy.torch, first.dtype, shape,
+                             copy.first, copy.transposed});
+  }
+}
+
+std::string LossNote(const std::string& path, const LossFile& loss) {
+  return Concat(
+      "the loss of ", path, " reads ", Joined(loss.reads), " of the model and ",
+      loss.labels.empty() ? "no labels" : "the labels " + Joined(loss.labels));
+}
+
+void DescribeModel(const SessionOptions& options, const ImportReport& import,
+                   TrainingModel* model) {
+  model->loss = options.loss;
+  model->loss_file = import.loss;
+  if (import.loss) {
+    model->loss.kind = "output:" + import.loss->output;
+    model->notes.push_back(LossNote(options.loss.kind, *import.loss));
+  } else if (!model->loss.kind.empty()) {
+    model->loss.logits = LogitsOf(model->loss, *model->graph, options.model);
+  }
+  if (!import.batch_norm_note.empty()) {
+    model->notes.push_back(import.batch_norm_note);
+  }
+  model->notes.insert(model->notes.end(), import.notes.begin(),
+                      import.notes.end());
+  for (const std::string& file : import.missing.files) {
+    model->notes.push_back(Concat(
+        file,
+        " does not exist: its tensors count as zeros, so tensors that hold "
+        "the same numbers are not tied"));
+  }
+  for (const InitializerReport& report : import.initializers) {
+    if (report.tied_to.empty()) continue;
+    model->copies.push_back({report.name, report.torch, report.data.dtype(),
+                             report.data.shape(), report.tied_to,
+                             report.transposed});
+    model->notes.push_back(Concat(report.name, " and ", report.tied_to,
+                                  " hold the same numbers",
+                                  report.transposed ? ", transposed," : "",
+                                  " and are trained as one tensor "
+                                  "(`tie_copies=false` trains them apart)"));
+  }
+  model->names = NameParameters(*model->graph);
+  DescribeTensors(options, import.initializers, model);
+  std::vector<std::string> codes;
+  for (const Value* value : model->graph->Initializers()) {
+    bool read = std::ranges::any_of(value->uses, [&](const Node* node) {
+      return node->Is("DequantizeLinear") && node->in(0) == value;
+    });
+    if (read) codes.push_back(value->name);
+  }
+  if (!codes.empty()) {
+    model->notes.push_back(Concat(
+        "codes behind a DequantizeLinear can't be trained: ", Joined(codes)));
+  }
+  for (const std::string& place : RoundedForGood(*model->graph)) {
+    model->notes.push_back(
+        Concat("no gradient passes ", place,
+               ": its codes do not return to floats by a DequantizeLinear "
+               "with the same scale"));
+  }
+  if (!options.scales.empty()) model->scales = ReadStaticScales(options.scales);
+}
+
+TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
+  TrainingModel model;
+  ImportReport import;
+  model.graph = ImportModel(*options, use, runner, &import);
+  if (use == ImportFor::kSession && IsStep(import.written)) {
+    DescribeStep(options, &model);
+  } else {
+    DescribeModel(*options, import, &model);
+  }
+  if (!options->init.empty() && !IsDrawn(options->init)) {
+    ReadInit(options->init, &model);
+  }
+  return model;
+}
+
+}  // namespace
+
+TrainingModel LoadTrainingModel(const SessionOptions& options,
+                                PassRunner& runner, ImportFor use) {
+  SessionOptions unchanged = options;
+  return Load(&unchanged, runner, use);
+}
+
+TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {
+  return Load(options, runner,
+              options->model_only ? ImportFor::kTraining : ImportFor::kSession);
+}
+
+StepSource MakeStepSource(const SessionOptions& options,
+                          const TrainingModel& model,
+                          const Evaluator& evaluator, PassRunner& runner,
+                          const MeshRanks* ranks) {
+  CheckLossScaling(options.loss_scaling);
+  StepSource source{model.graph.get(),
+                    model.loss,
+                    options.optimizer,
+                    options.dtype,
+                    options.loss_scaling,
+                    {options.recipe, options.filter, model.names, model.scales},
+                    LossChunkBytes(options.loss_chunk_bytes, options.provider),
+                    options.grad_accum,
+                    &evaluator,
+                    {},
+                    false,
+                    options.budgets,
+                    &runner};
+  source.step = model.step.get();
+  source.shard = options.shard;
+  source.bucket_bytes = options.bucket_bytes;
+  if (ranks) {
+    source.mesh = ranks->mesh();
+    source.tensor_rank = ranks->tensor_rank();
+  }
+  CheckPatterns(source);
+  return source;
+}
+
+}  // namespace onnx_fp8
