@@ -6,26 +6,245 @@
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/index.h"
 #include "graph/needed_when.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
-#include "providers/passes/missing_kernels.h"
 #include "providers/plan/arena.h"
-#include "providers/plan/await_collectives.h"
 #include "providers/plan/chain_collectives.h"
-#include "providers/plan/given_order.h"
-#include "providers/plan/live_nodes.h"
+#include "providers/plan/free_early.h"
 #include "providers/plan/order.h"
-#include "providers/plan/plan_amaxes.h"
 #include "providers/plan/plan_memory.h"
 #include "providers/plan/plan_workspace.h"
 #include "providers/plan/run_together.h"
 
 namespace onnx_fp8 {
 namespace {
+
+// Nodes that a provider has no kernel for.
+class MissingKernels {
+ public:
+  void Add(const Node& node) {
+    std::string op =
+        node.domain.empty() ? node.op : node.domain + "." + node.op;
+    auto it = ops_.emplace(op, std::pair(0, node.Where())).first;
+    ++it->second.first;
+  }
+
+  // Errors: there are any; one message lists them by op.
+  void CheckNone() const {
+    std::string text;
+    for (const auto& [op, nodes] : ops_) {
+      text += Concat(text.empty() ? " " : "; ", op, ": ", nodes.first,
+                     nodes.first == 1 ? " node, [" : " nodes, first [",
+                     nodes.second, "]");
+    }
+    Check(text.empty(), "expected a kernel for every op, got none for", text);
+  }
+
+ private:
+  // Nodes of an op, and where the first one is.
+  std::map<std::string, std::pair<size_t, std::string>> ops_;
+};
+
+// The nodes on which outputs and next values of state depend. Adds these values
+// and all that such a node reads to `read`. Errors: state that is no
+// initializer; a value without a producer.
+std::unordered_set<const Node*> FindLive(
+    const Graph& graph, std::unordered_set<const Value*>* read) {
+  std::unordered_set<const Node*> live;
+  std::vector<const Value*> todo(graph.outputs.begin(), graph.outputs.end());
+  for (const StateBinding& binding : graph.state) {
+    Check(binding.state->is_initializer(), "[value ", binding.state->name,
+          "] expected state that is an initializer");
+    todo.push_back(binding.next);
+  }
+  while (!todo.empty()) {
+    const Value* value = todo.back();
+    todo.pop_back();
+    if (!read->insert(value).second) continue;
+    const Node* node = value->producer;
+    if (!node) {
+      Check(value->is_input || value->is_initializer(), "[value ", value->name,
+            "] expected a producer, got none");
+      continue;
+    }
+    if (!live.insert(node).second) continue;
+    for (const Value* input : node->inputs()) {
+      if (input) todo.push_back(input);
+    }
+  }
+  return live;
+}
+
+// The order of the graph, 0 … steps-1, except for steps that free memory early
+// (free_early.h).
+std::vector<int> GivenOrder(const std::vector<Memory>& memories,
+                            const std::vector<Assignment>& assignments,
+                            size_t steps) {
+  std::vector<Occupant> occupants;
+  std::vector<size_t> results(steps);
+  std::unordered_set<int> taken;  // next values of state
+  for (const Assignment& a : assignments) taken.insert(a.next);
+  for (size_t i = 0; i < memories.size(); ++i) {
+    const Memory& m = memories[i];
+    bool stays = m.place != Place::kArena || m.writer < 0 ||
+                 taken.contains(static_cast<int>(i));
+    if (m.writer >= 0) {
+      size_t& bytes = results[static_cast<size_t>(m.writer)];
+      bytes = stays || bytes == kElsewhere ? kElsewhere : bytes + m.bytes;
+    }
+    occupants.push_back({m.writer, stays ? 0 : m.bytes, m.readers});
+  }
+  return OrderThatFreesEarly(occupants, results);
+}
+
+// The steps beside which a call runs: it begins at position `begin`, and is
+// awaited before the step at `end`.
+struct Flight {
+  int begin, end;
+  bool beside;  // false: the next step needs it, or the call is the last step;
+                // `end` is `begin`
+  size_t before;  // calls before it that run beside other steps
+};
+
+// A call is awaited before the first step that reads a result, or that writes
+// state that the call reads. Calls are done one after another. A call whose
+// operands take more of the arena than its results (ReduceScatter) is awaited
+// before the second such call after it, too: at most two of them hold memory
+// only to be sent. `memory_of`: index in `memories` of a value. `position`: of
+// each step in the plan; steps that run together have one.
+std::vector<Flight> AwaitCollectives(
+    const std::vector<CollectiveCall>& calls,
+    const std::function<int(const Value*)>& memory_of,
+    const std::vector<const Node*>& nodes, const std::vector<Memory>& memories,
+    const std::vector<int>& position) {
+  if (calls.empty()) return {};
+  std::map<size_t, int> writers;  // of states, as positions
+  for (const Memory& m : memories) {
+    if (m.place != Place::kState || m.writer < 0) continue;
+    writers[m.at] = position[Index(m.writer)];
+  }
+  const auto steps = static_cast<int>(position.size());
+  std::vector<Flight> flights(calls.size());
+  std::vector<int> holders;  // begins, from the last one
+  int end = steps;
+  for (size_t i = calls.size(); i-- > 0;) {
+    Flight& flight = flights[i];
+    flight.begin = position[Index(calls[i].front())];
+    size_t kept = 0, made = 0;  // bytes of operands and results
+    for (int step : calls[i]) {
+      const Node& node = *nodes[Index(step)];
+      for (const Value* result : node.outputs()) {
+        if (!result) continue;
+        const Memory& m = memories[Index(memory_of(result))];
+        made += m.bytes;
+        for (int reader : m.readers) {
+          end = std::min(end, position[Index(reader)]);
+        }
+      }
+      for (const Value* operand : node.inputs()) {
+        if (!operand) continue;
+        const Memory& m = memories[Index(memory_of(operand))];
+        if (m.place == Place::kArena) kept += m.bytes;
+        const auto it = writers.find(m.at);
+        if (m.place == Place::kState && it != writers.end() &&
+            it->second > flight.begin) {
+          end = std::min(end, it->second);
+        }
+      }
+    }
+    if (kept > made) {
+      if (holders.size() >= 2) end = std::min(end, holders.end()[-2]);
+      holders.push_back(flight.begin);
+    }
+    const int next = flight.begin + static_cast<int>(calls[i].size());
+    flight.beside = end > next && next < steps;
+    // The host does another call itself, when those before it are done.
+    if (!flight.beside) end = flight.begin;
+    flight.end = end;
+  }
+  size_t before = 0;
+  for (Flight& flight : flights) {
+    flight.before = before;
+    before += flight.beside;
+  }
+  return flights;
+}
+
+// Sets `beside` and `awaits`. `steps`: of the plan.
+void MarkFlights(const std::vector<Flight>& flights, std::vector<Step>* steps) {
+  const auto await = [&](int position, size_t calls) {
+    if (Index(position) == steps->size()) return;
+    size_t& awaits = (*steps)[Index(position)].awaits;
+    awaits = std::max(awaits, calls);
+  };
+  for (const Flight& flight : flights) {
+    (*steps)[Index(flight.begin)].beside = flight.beside;
+    await(flight.end, flight.before + flight.beside);
+  }
+}
+
+// Gives a cell to each amax that one kernel measures and another one uses, and
+// to each that a kernel measures for itself.
+class Amaxes {
+ public:
+  Amaxes(const KernelRegistry& kernels, Plan& plan)
+      : kernels_(kernels), plan_(plan) {
+    for (Step& step : plan.steps) step_of_[step.node] = &step;
+  }
+
+  void Run() {
+    for (Step& step : plan_.steps) {
+      const KernelTraits& traits = TraitsOf(*step.node);
+      if (traits.uses_amax && step.node->in(0)) {
+        step.known_amax = MeasuredBefore(step.node->in(0));
+      }
+      if (step.known_amax < 0 && traits.own_amaxes > 0) {
+        step.own_amax = static_cast<int>(plan_.amaxes);
+        plan_.amaxes += traits.own_amaxes;
+      }
+    }
+  }
+
+ private:
+  const KernelTraits& TraitsOf(const Node& node) const {
+    return kernels_.Find(node.domain, node.op)->traits;
+  }
+
+  // The step that computes x; a view passes on its input. null: no step does.
+  Step* WriterOf(const Value*& x) const {
+    while (x->producer) {
+      auto it = step_of_.find(x->producer);
+      if (it != step_of_.end()) return it->second;
+      x = x->producer->in(0);
+    }
+    return nullptr;
+  }
+
+  // The cell in which the kernel that computes x leaves its amax; -1: it can't.
+  int MeasuredBefore(const Value* x) {
+    if (x->dtype != DType::kFloat) return -1;
+    Step* writer = WriterOf(x);
+    if (!writer || x->dtype != DType::kFloat) return -1;
+    const Node& node = *writer->node;
+    for (size_t output : TraitsOf(node).measures) {
+      if (output >= node.outputs().size() || node.out(output) != x) continue;
+      writer->measured_amax.resize(node.outputs().size(), -1);
+      int& cell = writer->measured_amax[output];
+      if (cell < 0) cell = static_cast<int>(plan_.amaxes++);
+      return cell;
+    }
+    return -1;
+  }
+
+  const KernelRegistry& kernels_;
+  Plan& plan_;
+  std::unordered_map<const Node*, Step*> step_of_;
+};
 
 class Planner {
  public:
@@ -52,7 +271,7 @@ class Planner {
     JoinSteps();
     PlaceResults();
     Emit();
-    PlanAmaxes(kernels_, plan_);
+    Amaxes(kernels_, plan_).Run();
     return std::move(plan_);
   }
 
