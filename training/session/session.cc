@@ -2,7 +2,11 @@
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
 #include <list>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,16 +16,12 @@
 #include "providers/run/state_store.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
+#include "training/ranks/split_layers.h"
 #include "training/session/collective_order.h"
 #include "training/session/export_model.h"
-#include "training/session/layers_remark.h"
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
 #include "training/session/run_scales.h"
-#include "training/session/started_steps.h"
-#include "training/session/step_memory.h"
-#include "training/session/step_results.h"
-#include "training/session/take_parts.h"
 #include "training/state/carry_scales.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
@@ -40,6 +40,233 @@ namespace {
 // Sums are zero between two steps.
 bool IsKept(const Value& value) {
   return value.role != Role::kNone && value.role != Role::kSum;
+}
+
+// All tensors of the checkpoint become those that this rank keeps, in
+// checkpoint->state.
+void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
+  for (auto& [name, tensor] : checkpoint->state) {
+    if (auto shard = sharded.Find(name)) tensor = PartOf(tensor, *shard);
+  }
+  for (auto& [name, tensor] : checkpoint->shards) {
+    Tensor& kept = checkpoint->state[name];
+    auto shard = sharded.Find(name);
+    if (!shard) {
+      kept = tensor.Whole();
+    } else if (tensor.ranks == 1 && !shard->tensor_part) {
+      kept = WithZeroRows(tensor.Rows(shard->begin, shard->rows), *shard);
+    } else {
+      kept = PartOf(tensor.Whole(), *shard);
+    }
+  }
+}
+
+// A remark about layers that are whole on each of `ranks` ranks of the axis tp;
+// "" if all are divided. Errors: no layer is divided.
+std::string LayersRemark(const std::vector<LayerSplit>& layers,
+                         const std::string& file, int64_t ranks) {
+  const auto whole = std::ranges::count(layers, LayerSplit::kWhole,
+                                        [](const auto& l) { return l.kind; });
+  const auto all = std::ssize(layers);
+  Check(whole < all, "[", file, "] expected layers that ", ranks,
+        " ranks of the axis tp can divide, got none in ", all,
+        ": `inspect` with `mesh` tells why");
+  if (whole == 0) return "";
+  return Concat(whole, " of ", all, " layers and embeddings are whole on each ",
+                "rank of the axis tp: `inspect` with `mesh` tells why");
+}
+
+// FP8 has saturated an infinite operand: a loss that looks finite is none.
+std::string CauseIn(const StepGraph& step, const TensorMap& feeds,
+                    const TensorMap& outputs, float* loss) {
+  if (!step.amax.empty()) {
+    std::string lost = NotFinite(outputs.at(step.amax), 0, step.fp8.labels);
+    if (!lost.empty()) {
+      *loss = std::numeric_limits<float>::quiet_NaN();
+      return lost + " is not finite";
+    }
+  }
+  if (std::isfinite(*loss)) return "";
+  return CountsNoLabel(step, feeds, *loss, outputs) ? kNoLabelCounts
+                                                    : "the loss is not finite";
+}
+
+bool IsFinite(const Tensor& x) {
+  const float* at = x.data<float>();
+  return std::all_of(at, at + x.size(),
+                     [](float e) { return std::isfinite(e); });
+}
+
+// Results of a run of the step's graph on a batch, from its outputs on the
+// host.
+EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
+                        const TensorMap& outputs) {
+  EvalResult result;
+  if (!step.loss.empty()) {
+    result.has_loss = true;
+    result.loss = outputs.at(step.loss).data<float>()[0];
+  }
+  result.cause = CauseIn(step, feeds, outputs, &result.loss);
+  for (const std::string& name : step.outputs) {
+    result.outputs[name] = outputs.at(name);
+  }
+  return result;
+}
+
+GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
+                                const TensorMap& outputs) {
+  GradientResult result;
+  result.loss = outputs.at(step.loss).data<float>()[0];
+  result.cause = CauseIn(step, feeds, outputs, &result.loss);
+  for (const std::string& name : step.outputs) {
+    result.outputs[name] = outputs.at(name);
+  }
+  for (const auto& [output, name] : step.gradients) {
+    result.gradients[name] = outputs.at(output);
+    if (result.cause.empty() && !IsFinite(result.gradients[name])) {
+      result.cause = "the gradient of " + name + " is not finite";
+    }
+  }
+  for (const auto& [output, name] : step.input_gradients) {
+    result.input_gradients[name] = outputs.at(output);
+  }
+  return result;
+}
+
+// A step that a provider has begun, with the reports of its micro-batches and,
+// last, of its update.
+struct StartedStep {
+  int64_t step;
+  std::string remark;
+  std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
+};
+
+// The steps that were started, in order, and their results.
+class StartedSteps {
+ public:
+  // `provider` must outlive it.
+  explicit StartedSteps(ExecutionProvider& provider) : provider_(&provider) {}
+
+  void Add(StartedStep step) { started_.push_back(std::move(step)); }
+
+  // Reads the reports of all started steps; waits for them. Returns how many
+  // were skipped. Errors: those that the device found.
+  int64_t Settle() {
+    int64_t skipped = 0;
+    while (!started_.empty()) {
+      StartedStep started = std::move(started_.front());
+      started_.pop_front();
+      results_.push_back(Read(started));
+      skipped += results_.back().skipped;
+    }
+    return skipped;
+  }
+
+  // Their results and errors no longer matter.
+  void Drop() {
+    started_.clear();
+    results_.clear();
+    try {
+      provider_->Synchronize();
+    } catch (const Error&) {
+    }
+  }
+
+  bool has_results() const { return !results_.empty(); }
+  // The oldest result. REQUIRES: has_results().
+  StepResult Take() {
+    StepResult result = std::move(results_.front());
+    results_.pop_front();
+    return result;
+  }
+
+ private:
+  StepResult Read(const StartedStep& started) {
+    std::vector<StepReport> reports;
+    for (const auto& [layout, tensor] : started.reports) {
+      reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
+    }
+    StepResult result = Summarize(reports);
+    result.step = started.step;
+    result.remark = started.remark;
+    return result;
+  }
+
+  ExecutionProvider* provider_;
+  std::deque<StartedStep> started_;
+  std::deque<StepResult> results_;
+};
+
+// The bytes that planned steps need of a device's memory.
+struct StepMemory {
+  size_t arena = 0;   // results and workspaces: one block, which they share
+  size_t state = 0;   // parameters, moments, scales; shared by name
+  size_t others = 0;  // batches, constants and outputs of each
+
+  size_t total() const { return arena + state + others; }
+};
+
+class Adder {
+ public:
+  void Add(const PlannedStep& planned) {
+    Add(planned.executor->plan());
+    if (planned.quantizer) Add(planned.quantizer->plan());
+  }
+  StepMemory Sum() {
+    for (const auto& [name, bytes] : state_) memory_.state += bytes;
+    return memory_;
+  }
+
+ private:
+  void Add(const Plan& plan) {
+    memory_.arena = std::max(memory_.arena, plan.arena_bytes);
+    for (const Value* value : plan.states) {
+      state_[value->name] = BytesOf(*value);
+    }
+    for (const auto* values : {&plan.feeds, &plan.constants}) {
+      for (const Value* value : *values) memory_.others += BytesOf(*value);
+    }
+    // A recorded step keeps its results and hands out copies.
+    for (const Value* value : plan.fetched) {
+      memory_.others += 2 * BytesOf(*value);
+    }
+  }
+
+  StepMemory memory_;
+  std::map<std::string, size_t> state_;  // by name
+};
+
+// Of the plans and of the next one.
+StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next) {
+  Adder adder;
+  adder.Add(next);
+  for (const PlannedStep& planned : plans.plans()) adder.Add(planned);
+  return adder.Sum();
+}
+
+std::string Mebibytes(size_t bytes) {
+  return Concat((bytes + (1 << 20) - 1) >> 20, " MiB");
+}
+
+[[noreturn]] void FailWithoutRoom(const StepMemory& steps,
+                                  const DeviceMemory& device) {
+  Fail("expected ", steps.total(), " bytes of GPU memory for a step (",
+       steps.arena, " for results and workspaces, ", steps.state,
+       " for state, ", steps.others, " for batch, constants and outputs), got ",
+       device.free, " free of ", device.total,
+       "; a smaller `batch_size` with a larger `grad_accum`, `dtype` bfloat16, "
+       "and ranks that divide the state (`shard`) need less");
+}
+
+// "a step needs …; the GPU had …". Errors: it had too little.
+std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
+  if (steps.total() > device.free) FailWithoutRoom(steps, device);
+  return Concat("a step needs ", Mebibytes(steps.arena),
+                " for results and workspaces, in one block, ",
+                Mebibytes(steps.state), " for state and ",
+                Mebibytes(steps.others),
+                " for batch, constants and outputs; the GPU had ",
+                Mebibytes(device.free), " free of ", Mebibytes(device.total));
 }
 
 class Session : public TrainingSession {
