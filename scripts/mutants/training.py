@@ -535,7 +535,7 @@ MUTANTS = (
       "for (const TiedCopy& copy : model.copies) {\n    notes.",
       "for (const TiedCopy& copy : decltype(model.copies)()) {\n    notes.",
       from_steps("tied")),
-    M("first values: all graphs draw the same", "training/step/first_values.cc",
+    M("first values: all graphs draw the same", "training/step/pipelines.cc",
       "options.seed ^ kFirstDrawKey", "kFirstDrawKey", python("training_info and random")),
     M("first values: only a step has them", "training/step/pipelines.cc",
       "use == ImportFor::kSession || use == ImportFor::kTraining;",

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "graph/export_record.h"
 #include "graph/fp8/weight_copies.h"
+#include "graph/onnx/initialization.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/ort_training_model.h"
 #include "graph/onnx/written_file.h"
@@ -28,6 +30,7 @@
 #include "graph/passes/linear.h"
 #include "graph/passes/separate_tensors.h"
 #include "graph/passes/slice_before_product.h"
+#include "graph/passes/specialize.h"
 #include "graph/passes/straight_through.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/passes/add_to_sums.h"
@@ -41,11 +44,12 @@
 #include "providers/passes/mx_scales.h"
 #include "providers/passes/pad_operands.h"
 #include "providers/passes/store_narrow.h"
+#include "providers/run/executor.h"
+#include "training/make_provider.h"
 #include "training/ranks/bucket_reductions.h"
 #include "training/ranks/gather_ahead.h"
 #include "training/step/draw_weights.h"
 #include "training/step/file_step.h"
-#include "training/step/first_values.h"
 #include "training/step/loss.h"
 #include "training/step/step_builder.h"
 
@@ -281,6 +285,58 @@ StepGraph BuildFileStep(const StepSource& source, StepKind kind,
   if (!step.loss.empty()) Append(&list, LossPasses(source));
   source.runner->Run(list, *step.graph);
   return step;
+}
+
+// Other numbers than those of the steps.
+constexpr uint64_t kFirstDrawKey = 0x66697273745F7631;
+
+// The outputs of a graph without inputs.
+TensorMap Compute(const Graph& graph, const SessionOptions& options,
+                  uint64_t draw) {
+  std::unique_ptr<ExecutionProvider> provider =
+      MakeProvider(ProviderNames().front());
+  std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
+  Spending spending(options.budgets);
+  std::shared_ptr<Graph> known =
+      Specialize(graph, {}, *evaluator, nullptr, {}, &spending);
+  PassRunner runner;
+  runner.Begin("initialization");
+  SessionOptions own;
+  own.budgets = options.budgets;
+  FitToKernels(*known, provider->Kernels(), own, *evaluator, runner);
+  TensorMap state;
+  return Executor(std::move(known), *provider).Run({}, state, draw);
+}
+
+void Assign(const std::string& name, const Tensor& first, Graph* graph) {
+  const std::string where = Concat(
+      "[", graph->file, "] the initialization_binding of \"", name, "\" ");
+  Value* value = graph->Find(name);
+  Check(value && value->is_initializer(), where,
+        "expected an initializer, got ", value ? "another value" : "no value",
+        " of that name");
+  Check(first.dtype() == value->dtype && first.shape() == *value->shape, where,
+        "expected a first value of ", Name(value->dtype), " ",
+        ToString(*value->shape), ", got ", Name(first.dtype()), " ",
+        ToString(first.shape()));
+  value->data = first;
+}
+
+// Gives initializers of `graph` the values that the initializations of its file
+// compute. Random numbers depend on options.seed. Errors: a binding of
+// something that is no initializer, or of another type or shape; errors of the
+// ops.
+void SetFirstValues(const std::vector<Initialization>& initializations,
+                    const SessionOptions& options, Graph* graph) {
+  uint64_t draw = 0;
+  for (const Initialization& first : initializations) {
+    TensorMap values =
+        Compute(*first.graph, options,
+                RandomBits(options.seed ^ kFirstDrawKey, draw++));
+    for (const auto& [name, output] : first.bindings) {
+      Assign(name, values.at(output), graph);
+    }
+  }
 }
 
 }  // namespace
