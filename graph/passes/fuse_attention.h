@@ -14,8 +14,9 @@ namespace onnx_fp8 {
 // value in between, or a Dropout follows the probabilities, nothing is fused.
 // Results differ by the rounding of sums. REQUIRES: concrete shapes.
 //
-// If q, k and v are parts of one value (packed_heads.h) and the caller allows
-// it, the op is AttentionPacked: neither they nor their gradients are copied.
+// If q, k and v are the parts of one value that holds nothing else and the
+// caller allows it, the op is AttentionPacked: neither they nor their gradients
+// are copied.
 void FuseAttention(Graph& graph, bool may_pack);
 
 }  // namespace onnx_fp8

@@ -26,22 +26,25 @@ CHUNKS = "graph/passes/chunk_loss.cc"
 PACK_ATTENTION = graph("PackAttention.*")
 STRIDED_VIEW = graph("StridedView.*")
 KEEP_ROW_ORDER = graph("KeepRowOrder.*")
-PACKED_HEADS = "graph/passes/packed_heads.cc"
 VIEWS = "graph/passes/strided_view.cc"
 ROW_ORDER = "graph/passes/keep_row_order.cc"
 
 MUTANTS = (
-    M("packed heads: q, k and v in any order", PACKED_HEADS,
+    M("packed heads: q, k and v in any order",
+      "graph/passes/fuse_attention.cc",
       "return x.first == first;", "return x.first >= 0 || first < 0;",
       PACK_ATTENTION),
-    M("packed heads: any strides", PACKED_HEADS,
+    M("packed heads: any strides",
+      "graph/passes/fuse_attention.cc",
       "if (x.axes[i].size > 1 && x.axes[i].stride != strides[i]) return false;",
       "if (strides[i] < 0) return false;", PACK_ATTENTION),
-    M("packed heads: a part of a wider operand", PACKED_HEADS,
+    M("packed heads: a part of a wider operand",
+      "graph/passes/fuse_attention.cc",
       "      NumElements(*a.root->shape) != batch * time * width) {",
       "      NumElements(*a.root->shape) < batch * time * width) {",
       PACK_ATTENTION),
-    M("packed heads: v begins behind q's heads twice", PACKED_HEADS,
+    M("packed heads: v begins behind q's heads twice",
+      "graph/passes/fuse_attention.cc",
       "LiesAt(c, (heads + groups) * depth, batch_stride, row_stride)",
       "LiesAt(c, 2 * heads * depth, batch_stride, row_stride)",
       PACK_ATTENTION),
