@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/communicator.h"
 #include "graph/graph.h"
 #include "onnx_fp8/profile_report.h"
 #include "providers/plan/plan.h"
@@ -16,7 +17,6 @@
 #include "providers/run/device_timeline.h"
 #include "providers/run/profile.h"
 #include "providers/run/shared_arena.h"
-#include "providers/run/wire_bytes.h"
 
 namespace onnx_fp8 {
 
