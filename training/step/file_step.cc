@@ -244,7 +244,7 @@ void AddSlots(const Graph& from, StepGraph* step) {
 
 // Parameters with their gradients: the operands of their updates, or what is
 // added to their sums.
-std::vector<std::pair<Value*, Value*>> Gradients(const Graph& graph) {
+std::vector<std::pair<Value*, Value*>> GradientPairs(const Graph& graph) {
   std::vector<std::pair<Value*, Value*>> pairs;
   for (const StateBinding& binding : graph.state) {
     const Node* node = binding.next->producer;
@@ -350,7 +350,7 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
     if (value->role == Role::kSum) step.sums.push_back(value->name);
   }
   step.gradient_names.seed = notes.Value("seed");
-  for (auto [parameter, gradient] : Gradients(graph)) {
+  for (auto [parameter, gradient] : GradientPairs(graph)) {
     step.trained.push_back(parameter->name);
     step.gradient_names.parameters.insert(gradient->name);
   }
@@ -446,7 +446,7 @@ void KeepForward(StepGraph* step) { KeepAmaxes(DropReports(step), step); }
 
 void KeepGradients(const FileStep& file, StepGraph* step) {
   Graph& graph = *step->graph;
-  auto pairs = Gradients(graph);
+  auto pairs = GradientPairs(graph);
   Check(file.kind != Written::kForeignStep && !pairs.empty(), "[", graph.file,
         "] expected a training step whose gradients are known, got one of "
         "another program");

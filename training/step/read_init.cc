@@ -14,9 +14,9 @@
 namespace onnx_fp8 {
 namespace {
 
-class Reader {
+class InitReader {
  public:
-  Reader(const std::string& path, TrainingModel* model)
+  InitReader(const std::string& path, TrainingModel* model)
       : path_(path), model_(*model), arrays_(ReadSafetensors(path)) {
     Check(!arrays_.empty(), "[", path, "] expected weights, got none");
   }
@@ -168,7 +168,7 @@ class Reader {
 }  // namespace
 
 void ReadInit(const std::string& path, TrainingModel* model) {
-  Reader(path, model).Read();
+  InitReader(path, model).Read();
 }
 
 std::vector<Value*> KeepStatistics(const TensorMap& state, const Graph& graph) {
