@@ -55,7 +55,7 @@ def arguments():
         prog="./dev bench", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--json", type=pathlib.Path, help="write all figures")
+    add("--json", type=pathlib.Path, help="write the figures")
     add("--markdown", type=pathlib.Path, help="write the tables too")
     add("--quick", action="store_true",
         help="one short round without torch.compile; figures are rough")

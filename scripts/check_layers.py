@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the rules of the folders: folders are layers, includes point down, and
 no two folders include each other. Also checks the spelling, and that no two
-headers define a type of the same name, which a linker would mix up.
+headers define a type of the same name, which a linker would mix up, and that
+the files say nouns: "those of" and the like may stand in them MAX_VAGUE times.
 
 Prints `file:line: message` for each finding and exits 1, or prints one line of
 praise. Reads tracked and new (not ignored) files of the git checkout.
@@ -86,14 +87,19 @@ BRITISH = re.compile(
     r"(?i)(general|initial|normal|quant|recogn|serial|special|summar|vector)is"
     r"(e|ing)|behaviour|centred|colour|favour|flavour|neighbour")
 
+# Words that stand for a noun, which a reader must look for.
+VAGUE = re.compile(r"(?i)\b(?:those of|that of|those that)\b")
+MAX_VAGUE = 447  # in all files
+
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
-def source_files():
-  """The C++ and Python files of the checkout, relative to its root."""
+def source_files(*more):
+  """The C++ and Python files of the checkout, relative to its root, and the
+  files that match `more` patterns."""
   listed = subprocess.run(
       ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
-       "--", "*.h", "*.cc", "*.cu", "*.py"],
+       "--", "*.h", "*.cc", "*.cu", "*.py", *more],
       cwd=ROOT, check=True, capture_output=True, text=True).stdout
   files = sorted(set(filter(None, listed.split("\0"))))
   return [f for f in files if (ROOT / f).is_file()]
@@ -206,12 +212,30 @@ def twins(headers):
         yield f"{path}:{number}: {name} is defined in {other}, too"
 
 
+def vague(files):
+  """How often the files say VAGUE, also across the lines of a comment; an error
+  if it is too often."""
+  counts = {}
+  for path in files:
+    text = re.sub(r"\n[\s/#*]*", " ", (ROOT / path).read_text(encoding="utf-8"))
+    if path != "scripts/check_layers.py":
+      counts[path] = len(VAGUE.findall(text))
+  total = sum(counts.values())
+  if total <= MAX_VAGUE:
+    return []
+  most = sorted(counts, key=lambda path: (-counts[path], path))[:10]
+  return [f'"those of", "that of", "those that": {total} in all files, expected '
+          f"at most {MAX_VAGUE}: say the noun. Most are in "
+          + ", ".join(f"{path} ({counts[path]})" for path in most)]
+
+
 def main():
   files = source_files()
   errors = [f"{path}:{number}: {message}"
             for path in files for number, message in findings(path)]
   errors += cycles(included_folders(files))
   errors += twins(path for path in files if str(path).endswith(".h"))
+  errors += vague(source_files("*.md"))
   if errors:
     print("\n".join(errors))
     return 1

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 
+import draw_losses
 import numpy
 import onnxruntime
 
@@ -22,6 +23,7 @@ MODEL = SAMPLE / "gpt_tiny.onnx"
 SEQ = 128
 BATCH = 16
 RECIPES = {"fp32": "off", "tensorwise": "tensorwise", "delayed": "delayed"}
+WITH_BF16 = ("avx512bf16", "amx")
 TOKENS = ["--token-dtype", "uint16", "--seq-len", str(SEQ)]
 
 
@@ -130,6 +132,13 @@ def main():
     difference = ort_loss(trained, tokens) - ours
     print(f"\nFP8-trained model, exported, in stock onnxruntime: loss differs "
           f"by {difference:.1e} from eval's {ours:.4f}")
+    isa = json.loads(run("version", "--json"))["isa"]
+    if isa not in WITH_BF16:
+        print(f"\nThis CPU ({isa}) has no BF16 instructions: FP8 saves memory "
+              "here, and no time.")
+    curves = {name: work / name / "metrics.jsonl" for name in RECIPES}
+    draw_losses.draw(curves, work / "losses.svg")
+    print(f"\nThe validation losses are drawn in {work / 'losses.svg'}")
     last = {name: r[0][max(r[0])] for name, r in results.items()}
     if not all(math.isfinite(x) for x in last.values()):
         sys.exit("demo: a loss is not finite")

@@ -168,7 +168,7 @@ def arguments(words, names):
         prog="./dev bench busy", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--json", type=pathlib.Path, help="write all figures")
+    add("--json", type=pathlib.Path, help="write the figures")
     add("--markdown", type=pathlib.Path, help="write the table too")
     add("--quick", action="store_true",
         help="one short round without PyTorch, which is not installed for it")

@@ -65,8 +65,9 @@ def measure(chosen, binary, python, scripts, work):
     work.mkdir(exist_ok=True)
     found = contestants(binary, python, scripts, work)
     results, left = contest.run(found, contest.orders(found, chosen.rounds, chosen.seed), chosen.steps)
-    return {"ort": results, "left_out": left, "rounds": chosen.rounds, "steps": chosen.steps,
-            "seed": chosen.seed, "onnxruntime": importlib.metadata.version("onnxruntime")}
+    found = {"ort": results, "left_out": left, "rounds": chosen.rounds, "steps": chosen.steps,
+             "seed": chosen.seed, "onnxruntime": importlib.metadata.version("onnxruntime")}
+    return {**found, "of_train": shares(found)}
 
 
 def of_train(result, name):
@@ -74,6 +75,12 @@ def of_train(result, name):
     theirs, ours = result["ort"][f"train, {name.split(', ')[1]}"], result["ort"][name]
     return (ours["tokens_per_second"] / theirs["tokens_per_second"],
             report.interval(ours["seconds"], theirs["seconds"]))
+
+
+def shares(result):
+    """{name: of_train()}, where train is there: a file keeps no seconds of steps."""
+    return {name: dict(zip(("share", "interval"), of_train(result, name)))
+            for name in result["ort"] if f"train, {name.split(', ')[1]}" in result["ort"]}
 
 
 def outside(result):
@@ -114,7 +121,7 @@ def arguments(words, names):
     parser = argparse.ArgumentParser(prog="./dev bench ort", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--json", type=pathlib.Path, help="write all figures")
+    add("--json", type=pathlib.Path, help="write the figures")
     add("--markdown", type=pathlib.Path, help="write the table too")
     add("--rounds", type=int, default=4, help="turns of each (4)")
     add("--steps", type=int, default=8, help="steps of a turn that count (8)")

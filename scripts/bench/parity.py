@@ -28,7 +28,7 @@ def arguments(words, names):
         prog="./dev bench parity", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--json", type=pathlib.Path, help="write all losses and figures")
+    add("--json", type=pathlib.Path, help="write the figures of the tables")
     add("--markdown", type=pathlib.Path, help="write the tables too")
     add("--sizes", type=names(parity_runs.SIZES),
         default=tuple(parity_runs.SIZES),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports on the figures: as numbers, as Markdown and as a comparison of two
 runs. Needs only the standard library."""
-import json
 import random
 import statistics
 
+import short_json
 from bench import gemm as products
 from bench.contest import OURS
 
@@ -103,7 +103,7 @@ def keep(report, text, json_path, markdown_path):
 def write(report, text, json_path, markdown_path):
     """Writes the requested files; there is no complaint."""
     if json_path:
-        json_path.write_text(json.dumps(report, indent=1) + "\n")
+        json_path.write_text(short_json.text(short_json.short(report)))
     if markdown_path:
         markdown_path.write_text(text)
     return []

@@ -176,7 +176,7 @@ def parse(arguments):
     add = parser.add_argument
     add("report", nargs="?", type=pathlib.Path,
         help="Markdown file (default: standard output)")
-    add("--json", type=pathlib.Path, help="write all figures")
+    add("--json", type=pathlib.Path, help="write the figures")
     add("--logs", type=pathlib.Path,
         help="folder that gets all that programs print")
     add("--history", metavar="FOLDER",

@@ -2,8 +2,9 @@
 """The report of scripts/gpu_check.sh: sections that share a number of seconds.
 It is written again after each section, so nothing is lost if the machine is
 taken away."""
-import json
 import time
+
+import short_json
 
 
 class LeftOut(Exception):
@@ -117,8 +118,9 @@ class Report:
         else:
             self._text = text
         if self._figures:
-            self._figures.write_text(json.dumps(
-                {s.title: self._figures_of(s) for s in self._done}, indent=1) + "\n")
+            # The history has all of them, because a later call goes on there.
+            self._figures.write_text(short_json.text(short_json.short(
+                {s.title: self._figures_of(s) for s in self._done})))
 
     def finish(self):
         """Prints the report if it has no file."""

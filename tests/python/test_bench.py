@@ -15,6 +15,7 @@ import pytest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
+import short_json  # noqa: E402
 from bench import busy, contest, gemm, graphs, machine, report, scaling, task  # noqa: E402
 
 LIBRARIES = ("openblas", "mkl", "torch_bf16")
@@ -238,7 +239,33 @@ def test_a_busy_run_is_not_kept(tmp_path):
     assert report.keep(made, "text", None, None) == []
     made["machine"]["foreign_cpus"] = 0.05
     assert report.keep(made, "text", *files) == []
-    assert json.loads(files[0].read_text()) == made and files[1].read_text() == "text"
+    assert json.loads(files[0].read_text()) == short_json.short(made) and files[1].read_text() == "text"
+
+
+def test_a_kept_run_is_short_and_compares_alike():
+    made = make_report()
+    of, ops = made["models"]["gpt"]["fp32"], {f"op{i}": 20.0 - i for i in range(14)}
+    of.update(seconds=[[3.0, 1.0, 2.0], [5.0, 4.0, 6.0]], losses=[3.0, 2.5, 2.0])
+    made["profiles"] = {"gpt, fp32": ops}
+    text = short_json.text(short_json.short(made))
+    kept = json.loads(text)
+    assert kept["models"]["gpt"]["fp32"]["seconds"] == {
+        "steps": 6, "least": 1.0, "median": 3.5, "most": 6.0, "medians_of_turns": [2.0, 5.0]}
+    assert kept["models"]["gpt"]["fp32"]["losses"] == {"steps": 3, "first": 3.0, "last": 2.0}
+    profile = kept["profiles"]["gpt, fp32"]
+    assert list(profile) == [f"op{i}" for i in range(10)] + ["others"] and sum(profile.values()) == sum(ops.values())
+    assert kept["ratio_intervals"] == made["ratio_intervals"] and kept["gemm"] == made["gemm"]
+    new = make_report(ours=110.0)
+    assert report.compare(kept, short_json.short(new)) == report.compare(made, new)
+    assert report.markdown(kept) == report.markdown(made)
+    assert len(text.splitlines()) < 60 and max(map(len, text.splitlines())) < short_json.RECORD + short_json.WIDTH
+
+
+@pytest.mark.parametrize("tree", [
+    {}, [], 1.5, {"a": []}, {"seconds": 2.0, "losses": []}, {"a": [[1, {"b": None}]] * 100},
+    {f"key {i}": {"text": "x\n" * i, "list": list(range(i)), "deep": {"a": {"b": [i]}}} for i in range(90)}])
+def test_lines_of_json_lose_nothing(tree):
+    assert json.loads(short_json.text(tree)) == tree == short_json.short(tree)
 
 
 def test_busy_loops_have_sessions_of_their_own_and_end():

@@ -41,6 +41,11 @@ def test_each_row_is_a_share_of_train():
     assert rows["onnxruntime-training, fp32"][:2] == ["300", "0.30"]
 
 
+def test_a_file_has_shares_and_intervals():
+    assert ort.shares(result())["ep, fp32"] == {"share": 0.95, "interval": pytest.approx([0.95, 0.95])}
+    assert not ort.shares({"ort": {"ep, fp32": figures(950)}})
+
+
 def test_arguments(capsys):
     chosen = ort.arguments(["--rounds", "2"], None)
     assert (chosen.rounds, chosen.steps) == (2, 8)
