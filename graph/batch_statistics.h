@@ -14,7 +14,7 @@ struct BatchStatistic {
   Value* value;     // the initializer that holds it
   std::string key;  // its name in PyTorch's state_dict
   bool moves;       // a training step gives it a new value
-  // Of a mean in a module with PyTorch's names: the state_dict's name for the
+  // For a mean in a module with PyTorch's names, state_dict's name for the
   // number of batches that moved it; else "".
   std::string count_key;
 };

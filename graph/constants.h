@@ -19,8 +19,8 @@ struct HeldTensor {
 // numbers.
 Tensor ConstantIn(const Node& node);
 
-// Initializers in order of creation, then the outputs of Constant nodes;
-// without those of subgraphs.
+// Initializers in order of creation, then the outputs of Constant nodes; none
+// from subgraphs.
 std::vector<HeldTensor> HeldTensors(const Graph& graph);
 
 // Moves the float tensors in bodies of If, Loop and Scan, at any depth, to the

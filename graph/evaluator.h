@@ -18,7 +18,7 @@ class Evaluator {
 
   // Returns one tensor per output of the node (undefined for an omitted
   // output). `inputs` has one tensor per input slot, undefined for an omitted
-  // one. Errors: those of the kernel, naming the node.
+  // one. Errors: the kernel's, naming the node.
   virtual std::vector<Tensor> Evaluate(
       const Node& node, const std::vector<Tensor>& inputs) const = 0;
 };

@@ -316,8 +316,8 @@ void Graph::MoveToNewOutput(Value* value, Node* to, size_t index) {
 }
 
 void Graph::Sort() {
-  // A node waits for its operands' producers and for those of the values that
-  // its subgraphs capture.
+  // A node waits for the producers of its operands and of the values that its
+  // subgraphs capture.
   std::vector<Node*> all;
   std::unordered_map<const Node*, size_t> position;
   position.reserve(nodes_.size());

@@ -26,8 +26,8 @@ using Conditions = std::vector<Condition>;
 // A Where by a flag of one element looks at only one of its operands. The map
 // holds the nodes that the roots depend on through such operands alone, each
 // with the conditions that must hold for its results to be read. A node that is
-// not in the map matters always, or never. REQUIRES: no subgraphs. If the nodes
-// of a graph are not in execution order, the map is empty.
+// not in the map is always needed, or dead. REQUIRES: no subgraphs. If the
+// nodes of a graph are not in execution order, the map is empty.
 using NeededMap = std::unordered_map<const Node*, Conditions>;
 NeededMap NeededWhen(const Graph& graph,
                      const std::vector<const Value*>& roots);

@@ -27,9 +27,9 @@ struct Prediction {
 // gain.
 //
 // A measured table of products: the time of the three products, and of
-// quantizing each operand as often as the recipe needs, against that of three
-// fp32 products. A measured table of layers: its figure for the layer, whatever
-// the recipe; it was measured with one recipe.
+// quantizing each operand as often as the recipe needs, against the time of
+// three fp32 products. A measured table of layers: its figure for the layer,
+// whatever the recipe; it was measured with one recipe.
 //
 // REQUIRES: a recipe that passed CheckKnown.
 Prediction PredictLayer(const SpeedTable& table, const Recipe& recipe,

@@ -14,8 +14,8 @@ namespace onnx_fp8 {
 // ScaledMatMul, or a ScaledMatMulBlock if an operand has several scales. Adds
 // the state of kept scales (without the update, see scale_update.h). `known`:
 // slots that an earlier graph of the same model laid out; a tensor without a
-// slot there is scaled dynamically. `names`: those of the scales, if the graph
-// is a part of a model; REQUIRES: of all GEMMs that the spec admits. `seed`,
+// slot there is scaled dynamically. `names`: of the scales, if the graph is a
+// part of a model; REQUIRES: names for all GEMMs that the spec admits. `seed`,
 // `gradients`: as in ClassifyGemms. Errors: an impossible recipe, a missing
 // static scale.
 Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,

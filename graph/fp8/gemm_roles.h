@@ -28,8 +28,8 @@ struct GemmInfo {
 };
 
 // Every MatMul and Gemm of the graph in order, and as kNone the products inside
-// our Attention ops (in the backward only those that the forward does not
-// have). Roles come from operands, never from names:
+// our Attention ops (in the backward only products that the forward lacks).
+// Roles come from operands, never from names:
 // - forward: no operand depends on a loss gradient, and one is a weight view;
 // - dgrad: one operand depends on a loss gradient, the other is a weight view;
 // - wgrad: one operand depends on a loss gradient, the other is a forward value

@@ -32,7 +32,7 @@ Value* KeptAmaxes(Graph& graph, const Fp8Plan& plan);
 
 // Adds one UpdateScale node that moves all delayed scales, and binds history
 // and scale to its results; adds nothing if all scales are static. `amax`
-// begins with those of the slots; `ok` (bool, rank 0) is false if the step is
+// begins with the slots' amaxes; `ok` (bool, rank 0) is false if the step is
 // skipped.
 void AttachScaleUpdate(Graph& graph, const Recipe& recipe, const Fp8Plan& plan,
                        Value* amax, Value* ok);

@@ -51,7 +51,7 @@ class Splitter {
            });
   }
 
-  // The results of the copy replace those of the node.
+  // Removes the node: its results become inputs, which the copy computes.
   void Replace(Node* node, const Node& copy) {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       Value* old = node->out(i);

@@ -5,9 +5,8 @@
 
 namespace onnx_fp8 {
 
-// The data that ONNX's inference may know of a value: those of a small
-// constant, else null. No shape depends on values that change from step to
-// step.
+// The data of a small constant; else null. ONNX's inference gets no other data,
+// so no shape depends on values that change from step to step.
 const Tensor* KnownData(const Value* value);
 
 // Checks the facts that ONNX's inference functions take on trust, and then

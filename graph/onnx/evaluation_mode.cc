@@ -111,7 +111,7 @@ class Nodes {
     inputs->RemoveLast();
   }
 
-  // Those that only a Dropout read.
+  // Removes constants that only a Dropout read.
   void DropConstants(
       google::protobuf::RepeatedPtrField<onnx::NodeProto>* nodes) {
     for (int i = nodes->size(); i-- > 0;) {

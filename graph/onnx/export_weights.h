@@ -20,8 +20,8 @@ enum class ExportMode {
 // initializers of their own, functions that hold one of these tensors are
 // inlined, tensors of bodies get unique names if one of these is in a body, and
 // graphs of first values go (TrainingInfoProto's initialization), which would
-// replace the weights. New contents of initializers are stored as `options`
-// say, those of Constant nodes and of bodies in the file itself. Errors: an
+// replace the weights. `options` say where new contents of initializers are
+// stored; Constant nodes and bodies keep theirs in the file itself. Errors: an
 // initializer that is missing or of another shape, the disk, and WriteModel's.
 void ExportWithWeights(const std::string& in, const std::string& out,
                        const SourceMap& weights,

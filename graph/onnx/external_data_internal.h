@@ -18,8 +18,8 @@ namespace onnx_fp8 {
 class ExternalData {
  public:
   // `model` is the model file's path; data must lie in its folder or below. If
-  // the path is a link, the folder is that of the link, as with other loaders,
-  // not that of the file that it names.
+  // the path is a link, this is the link's folder, as with other loaders, not
+  // its target's.
   explicit ExternalData(std::string model) : model_(std::move(model)) {}
 
   // As ReadOptions::missing.

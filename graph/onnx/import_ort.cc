@@ -97,13 +97,13 @@ Values ReluGrad(Builder& b, Node& node) {
   return {b.Op("Where", {b.Op("Greater", {x, zero}), dy, zero})};
 }
 
-// Of y = σ(x).
+// The gradient of y = σ(x).
 Values SigmoidGrad(Builder& b, Node& node) {
   Value *dy = node.in(0), *y = node.in(1);
   return {b.Mul(dy, b.Mul(y, b.Sub(b.Scalar(1, y), y)))};
 }
 
-// Of y = tanh(x).
+// The gradient of y = tanh(x).
 Values TanhGrad(Builder& b, Node& node) {
   Value *dy = node.in(0), *y = node.in(1);
   return {b.Mul(dy, b.Sub(b.Scalar(1, y), b.Mul(y, y)))};
@@ -114,7 +114,7 @@ Values SoftmaxGrad(Builder& b, Node& node) {
                  {{"axis", node.Int("axis", -1)}})};
 }
 
-// Of y = log softmax(x): dy - exp(y) Σ dy.
+// The gradient of y = log softmax(x): dy - exp(y) Σ dy.
 Values LogSoftmaxGrad(Builder& b, Node& node) {
   Value *dy = node.in(0), *y = node.in(1);
   Value* sum = b.ReduceSum(dy, {node.Int("axis", -1)}, true);

@@ -208,12 +208,12 @@ class Merger {
   const std::string& path_;
   const Budgets& budgets_;
   onnx::GraphProto& graph_;
-  // Of the model without algorithms, which is the beginning of each list.
+  // Sizes of the model without algorithms, whose nodes and outputs come first.
   const int nodes_, outputs_;
   std::unordered_map<std::string, int> producers_;  // by output
   int count_ = 0;                                   // of algorithms
   std::set<std::string> taken_;                     // names in graph_
-  std::set<std::string> foreign_;  // those that an algorithm has given
+  std::set<std::string> foreign_;  // names that algorithms brought
   std::set<std::string> shared_;   // inputs
   Renames newest_;                 // of state
 };

@@ -64,9 +64,9 @@ std::set<std::string> DataLocations(const onnx::ModelProto& model);
 // not write where programs look for their settings.
 void CheckDataName(const std::string& path, const std::string& name);
 
-// Copies the data files beside the model to the folder of `out`, if that is
-// another one, under the same names, but for those of `without`. A file that
-// exists there with the same bytes stays. Errors: it holds other bytes; a link;
+// Copies the data files beside the model, except `without`, to the folder of
+// `out`, if that is another one, under the same names. A file that exists there
+// with the same bytes stays. Errors: it holds other bytes; a link;
 // CheckDataName's; a file that can't be written.
 void CopyExternalData(const ModelFile& file, const std::string& out,
                       const ExternalCopyObserver& observer = {},

@@ -47,8 +47,8 @@ struct WriteOptions {
 
 inline constexpr char kDataSuffix[] = ".data";
 
-// Reads a model. Initializers in external files are mapped, not read; those
-// that the file's training_info binds have a role of state (Graph::state).
+// Reads a model. Initializers in external files are mapped, not read; if the
+// file's training_info binds one, it has a role of state (Graph::state).
 // Errors: no such file, not an ONNX model, external data outside the model's
 // folder or shorter than declared, functions that exceed the budget; all name
 // the file.

@@ -32,11 +32,10 @@ struct OrtForward {
 };
 
 // The nodes that compute the loss, without a mean SoftmaxCrossEntropyLoss of
-// all labels itself; nodes that nothing else reads may be left. The parameters
-// are initializers. Errors: those of
-// ReadModel; a model without the inputs and outputs of a training model; a
-// parameter that is not in `parameters`, or has another shape or type there; a
-// parameter there that is no input.
+// all labels itself; dead nodes may be left. The parameters are initializers.
+// Errors: ReadModel's; a model without the inputs and outputs of a training
+// model; a parameter that is not in `parameters`, or has another shape or type
+// there; a parameter there that is no input.
 OrtForward ReadOrtForward(const std::string& path, const TensorMap& parameters,
                           const Budgets& budgets = {});
 

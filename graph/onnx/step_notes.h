@@ -33,7 +33,7 @@ struct StepNotes {
   // loss_scale, and seed, with which the backward begins.
   std::map<std::string, std::string> values;
   std::vector<std::string> amax_labels;  // one for each element of amax
-  // Of every initializer that is no plain constant.
+  // Roles of the initializers that are no plain constants.
   std::map<std::string, Role> roles;
   ParameterNames names;
   std::vector<NotedCopy> copies;

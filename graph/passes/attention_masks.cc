@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Masks may hide everything in a row. Finite numbers that hide scores then
-// decide its probabilities, also those of columns above the diagonal. So a
-// triangle of finite numbers becomes `causal` only if no other mask can hide
-// the diagonal; else it is a mask like others.
+// decide its probabilities, in columns above the diagonal too. So a triangle of
+// finite numbers becomes `causal` only if no other mask can hide the diagonal;
+// else it is a mask like others.
 #include "graph/passes/attention_masks.h"
 
 #include <algorithm>

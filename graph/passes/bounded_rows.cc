@@ -30,8 +30,7 @@ bool TakesSizes(const Node& node) {
   return ops.contains(node.op);
 }
 
-// The bools of which the node counts those that are set; null if it does
-// something else.
+// The bools whose set elements the node counts; null if it does something else.
 Value* CountedBools(const Node& node, const std::vector<Value*>& in) {
   const bool all = node.Is("ReduceSum") && in[0] &&
                    in[0]->dtype == DType::kInt64 &&
@@ -286,7 +285,7 @@ BoundedRows::Values BoundedRows::ShapeOf(const Node& node, const Values& in) {
   return {shape};
 }
 
-// The number of set bools is that of the rows that a NonZero of them finds.
+// The number of set bools is the number of rows of their NonZero.
 BoundedRows::Values BoundedRows::Count(const Node& node, const Values& in) {
   Value* bools = CountedBools(node, in);
   Builder b = BuilderFor(node);

@@ -18,7 +18,7 @@ enum class LogitsElsewhere {
 // the logits' gradient, dgrad and wgrad of one chunk are computed before the
 // next chunk begins. Each chunk is a layer and a loss of its own:
 // - the loss is the mean of the chunks' losses, weighted by counted labels;
-// - the gradient of the layer's input is joined, that of its weight added;
+// - gradients of the layer's input are joined, and its weight's added up;
 // - dynamic scales of activations and gradients belong to a chunk; amaxes of
 //   the chunks are joined by Max, so scales with a state stay the same.
 // Only logits of more than `bytes` are cut. A chunk has about `bytes` of

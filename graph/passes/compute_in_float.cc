@@ -4,8 +4,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Attributes that hold the number of a type: Cast's, those of generators, and
-// Attention's.
+// Attributes that hold the number of a type, in Cast, generators and Attention.
 bool IsType(std::string_view key) {
   return key == "to" || key == "dtype" || key == "softmax_precision";
 }

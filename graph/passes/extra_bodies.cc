@@ -12,7 +12,7 @@ namespace {
 
 using BodyValues = std::vector<Value*>;
 
-// Of a transform: its matrix has up to twice this many rows and columns.
+// Longest transform. Its matrix has up to twice this many rows and columns.
 constexpr int64_t kLongestTransform = 4096;
 // Elimination adds a dozen nodes for each row.
 constexpr int64_t kLargestDet = 64;

@@ -54,7 +54,7 @@ Value* Turned(const Value* value) {
   return x && WholeOf(join->in(1), 0) == x ? x : nullptr;
 }
 
-// Of four axes, one of the middle two is for heads, the other for positions.
+// The middle two of four axes: one is for heads, the other for positions.
 struct Axes {
   int64_t heads, positions;
 };

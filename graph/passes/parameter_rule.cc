@@ -43,8 +43,8 @@ bool IsResampling(const Node& node) {
   return node.op == "Resize" || node.op == "Pad";
 }
 
-// If such an op multiplies values, also those of integer inputs, by a constant,
-// it is a layer and no arithmetic of masks and positions.
+// If such an op multiplies values, of integer inputs too, by a constant, it is
+// a layer and no arithmetic of masks and positions.
 bool IsProduct(const Node& node) {
   static const std::set<std::string, std::less<>> kOps = {
       "MatMul", "Gemm", "Conv", "ConvTranspose",

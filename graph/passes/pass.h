@@ -55,15 +55,15 @@ class PassRunner {
     return graph;
   }
 
-  // Runs the passes in order, without those that options.skip names. The graph
-  // is verified after the last one; where texts are written, and in debug
+  // Runs the passes in order, except the ones that options.skip names. The
+  // graph is verified after the last one; where texts are written, and in debug
   // builds, after each one; not at all if the pipeline is not Verifying.
-  // Errors: those of a pass; those of Verify, which name the pass; a text that
-  // can't be written.
+  // Errors: a pass's; Verify's, which name the pass; a text that can't be
+  // written.
   void Run(const Passes& passes, Graph& graph);
 
-  // Of all passes that ran, in the order of the first run; repeated runs add
-  // up.
+  // Times of the passes that ran, in the order of the first run; repeated runs
+  // add up.
   const std::vector<PassSeconds>& seconds() const { return seconds_; }
 
  private:

@@ -60,7 +60,7 @@ std::vector<Value*> Specializer::SplitToSequence(Scope& scope,
 }
 
 // A sequence is a list of values of the new graph (Entry). Ops on sequences
-// edit such lists and emit no nodes, except those that split, join or stack
+// edit such lists and emit no nodes, except ops that split, join or stack
 // tensors.
 bool Specializer::VisitSequence(Scope& scope, const Node& node) {
   if (!node.domain.empty()) return false;

@@ -31,8 +31,8 @@ bool IsRandom(const Node& node) {
 }
 
 // The seed of a node's copy in a later iteration. Seeds of Dropout are
-// integers. Those of other ops are floats, which runtimes read as whole
-// numbers: no two of the first 2^24 copies have the same.
+// integers. Other ops have floats, which runtimes read as whole numbers: no two
+// of the first 2^24 copies have the same.
 Attribute SeedOfVisit(const Node& node, int64_t visit) {
   auto count = static_cast<uint64_t>(visit);
   if (node.Is("Dropout")) {
@@ -316,7 +316,7 @@ void Specializer::RequireShapes(const Node& node) const {
   bool open = std::ranges::any_of(node.outputs(), [](const Value* value) {
     return value && !value->concrete();
   });
-  // Of most ops the first operand is the data; others may be sizes.
+  // Most ops take data as the first operand; others may be sizes.
   for (size_t i = 1; open && i < node.inputs().size(); ++i) {
     AskFor(node, node.in(i), "its sizes");
   }

@@ -23,8 +23,8 @@ struct SpecializeReport {
   // The given values that the graph needed. The graph holds only for them, and
   // no longer has these inputs.
   InputValues values;
-  // Parameters that nothing in the graph reads: those of branches that shapes
-  // and values decided against.
+  // Parameters that nothing in the graph reads: shapes and values decided
+  // against their branches.
   std::vector<std::string> unread;
 };
 
@@ -40,9 +40,8 @@ std::string UnreadNote(const SpecializeReport& report);
 // constant. An If with a known condition is inlined; of an If on data both
 // branches are inlined, and Where selects. Loop and Scan with a known trip
 // count are unrolled. Parameters and state (Value::role) are never folded.
-// Rows whose number data decide get a bound (bounded_rows.h).
-// Names of inputs, outputs and initializers stay,
-// and so do bindings of state.
+// Rows whose number data decide get a bound (bounded_rows.h). Names of inputs,
+// outputs and initializers stay, and so do bindings of state.
 //
 // An input of one integer or bool (a sampling rate, a flag) that decides a
 // branch, a trip count or a shape becomes a constant with its value in

@@ -10,7 +10,7 @@
 namespace onnx_fp8 {
 namespace {
 
-using Parts = std::vector<StridedAxis>;  // without those of size 1
+using Parts = std::vector<StridedAxis>;  // without axes of size 1
 
 // The axes of a value as a view of itself.
 std::vector<Parts> WholeAxes(const Shape& shape) {
@@ -161,8 +161,8 @@ bool CanFollow(const Value& x) {
   return x.producer && MovesOrSelects(*x.producer) && NumElements(*x.shape) > 0;
 }
 
-// `view` is that of the node's first operand. Changes it to that of the result
-// y. Returns false if y has no such view.
+// Changes `view`, of the node's first operand, to the view of its result y.
+// Returns false if y has none.
 bool Apply(const Node& node, const Value* y, PartedView* view) {
   if (IsReshape(node)) return view->Reshape(*y->shape);
   if (node.Is("Slice")) return Slice(node, *y, view);

@@ -26,9 +26,9 @@ std::optional<bool> HoldsTransposed(const Value& a, const Value& b);
 
 // Pairs of a table and the weight of a last layer (MatMul or Gemm) that hold
 // the same matrix, not counting matrices of a single number. Both are among
-// `weights`; `tables` has the names of those that lookups read. A tensor is
-// second at most once, and first only if it is never second. Equal numbers tie
-// nothing else: new LoRA weights, copied layers and experts are equal by
+// `weights`; `tables` has the names of the weights that lookups read. A tensor
+// is second at most once, and first only if it is never second. Equal numbers
+// tie nothing else: new LoRA weights, copied layers and experts are equal by
 // chance.
 std::vector<Tie> FindTies(const Graph& graph,
                           const std::vector<Value*>& weights,

@@ -82,8 +82,8 @@ class Marker {
                "record counts for the other tensors only"));
   }
 
-  // Makes one tensor of those that hold the same numbers, as far as nobody has
-  // said that they are two.
+  // Ties tensors that hold the same numbers, unless the record or their names
+  // say that they are two.
   void TieCopies(std::vector<std::string>* notes) {
     TieByRecord();
     if (record_.separate) return;
@@ -174,7 +174,7 @@ class Marker {
       ByRecord(tensor, *record, report);
     } else if (has_record_ && tensor.value->producer) {
       // onnx_fp8.torch.export makes initializers of all parameters. It lists
-      // the Constant nodes of the graph, but not those of functions and bodies.
+      // the graph's Constant nodes, but none of functions and bodies.
       report->evidence = Evidence::kRecord;
       report->noun = "constant";
       report->reason = "constant: a Constant node, by the record of the export";

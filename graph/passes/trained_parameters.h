@@ -31,19 +31,19 @@ enum class Evidence {
 
 struct InitializerReport {
   std::string name;
-  // The initializer or the Constant node's output. Of a tied copy, the tensor
+  // The initializer or the Constant node's output. For a tied copy, the tensor
   // with which it became one.
   Value* value;
   Tensor data;
   // Why it has its role, for people: "trained: meets data at MatMul node_7".
   std::string reason = {};
   Evidence evidence = Evidence::kRule;
-  // Of a tensor that is not trained: the noun that counts it ("statistic").
+  // The noun that counts a tensor that is not trained ("statistic").
   std::string noun = {};
   bool by_values = false;  // not trained because of its values
   // PyTorch's name for it; for a constant, its own name.
   ParameterName torch = {};
-  // Of a tied copy: the first's name, and whether it is the first's transpose.
+  // For a tied copy: the first's name, and whether it is the first's transpose.
   // The copy is no initializer any more.
   std::string tied_to = {};
   bool transposed = false;
@@ -53,9 +53,8 @@ struct InitializerReport {
 // (docs/design.md, "Trained or not"):
 // - `patterns`;
 // - the record of onnx_fp8.torch.export (graph/export_record.h);
-// - the kinds that PyTorch's exporter writes. They do not tell frozen
-// parameters
-//   from trained ones, so a whole table of sines and cosines stays still;
+// - the kinds that PyTorch's exporter writes. They do not tell frozen from
+//   trained parameters, so a whole table of sines and cosines stays still;
 // - structure (parameter_rule.h). A single number that the file may have from
 //   the arithmetic stays still, unless PyTorch wrote it as a named initializer
 //   of rank 0 that data are multiplied by, divided by or raised to, in a file

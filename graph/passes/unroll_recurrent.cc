@@ -21,7 +21,7 @@ struct Activation {
   int parameters = 0;  // 1: alpha, 2: alpha and beta
 };
 
-// Defaults are those of the ONNX operators; ScaledTanh has none.
+// Defaults of the ONNX operators; ScaledTanh has none.
 const Activation kActivations[] = {
     {"Sigmoid"},
     {"Tanh"},

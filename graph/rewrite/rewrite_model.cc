@@ -51,7 +51,7 @@ std::map<std::string, FunctionName> MarkProducts(onnx::ModelProto* model) {
   return functions;
 }
 
-// The functions of `called`, those that call them, and so on.
+// The functions of `called`, their callers, and so on.
 std::set<FunctionName> WithCallers(const onnx::ModelProto& model,
                                    std::set<FunctionName> called) {
   for (bool grown = true; grown;) {
@@ -188,13 +188,13 @@ class ModelRewriter {
   }
 
   // Whether scales are kept, in a state or a file. Their names depend on all
-  // layers that read a tensor, also those that the filter keeps out.
+  // layers that read a tensor, also on layers that the filter keeps out.
   bool KeepsScales() const {
     return spec_.Uses(Scaling::kDelayed) || spec_.Uses(Scaling::kStatic);
   }
 
   // Inlines the functions that hold an admitted product; if scales are kept,
-  // also those that hold a product that the filter keeps out. To find them, it
+  // also functions with a product that the filter keeps out. To find them, it
   // first makes a copy in which all functions with a product are inlined.
   void InlineAdmitted() {
     onnx::ModelProto copy = file_.model;
@@ -283,7 +283,7 @@ class ModelRewriter {
 
   ModelFile file_;
   const RewriteOptions& options_;
-  Fp8Spec spec_;  // that of the options, with the names of the parameters
+  Fp8Spec spec_;  // the options' spec, with the names of the parameters
   Fp8Plan plan_;
   RewriteReport report_;
 };

@@ -36,8 +36,7 @@ struct RewriteOptions {
 // Everything else stays: other nodes, names, order, metadata, symbolic axes,
 // external data and, if it is 19 or more, the opset. The exceptions are:
 //   - A function that holds an admitted product is inlined. Autocast inlines
-//   all
-//     functions.
+//     all functions.
 //   - A Transpose of a weight is removed if nothing reads its result any more.
 //   - A weight in a Constant node becomes an initializer.
 //   - Below opset 19, ops that have changed since then are upgraded.
@@ -46,10 +45,9 @@ struct RewriteOptions {
 // External data are not read. If `out` lies in another folder, their files are
 // copied to it. options.write says how data in the model itself are written.
 //
-// Errors: a model that is
-// rewritten already, a training step, `out` equal to `in`, a pattern that
-// matches nothing, functions that exceed the budgets, files that can't be read
-// or written.
+// Errors: a model that is rewritten already, a training step, `out` equal to
+// `in`, a pattern that matches nothing, functions that exceed the budgets,
+// files that can't be read or written.
 RewriteReport RewriteModel(const std::string& in, const std::string& out,
                            const RewriteOptions& options = {});
 

@@ -11,9 +11,9 @@
 // flash attention, the forward rounds before it divides by the sum.
 //
 // AttentionPacked has q, k and v in one operand: Transpose(qkv, perm) is
-// (B,T,(H+2G)·D), where the columns of q come first, then those of k and of v.
-// Transpose(y, perm) is (B,T,H·D). perm is [0,1,2], or [1,0,2] if the model has
-// the time first. The gradients are one result, too.
+// (B,T,(H+2G)·D), with the columns of q, k and v in this order. Transpose(y,
+// perm) is (B,T,H·D). perm is [0,1,2], or [1,0,2] if the model has the time
+// first. The gradients are one result, too.
 //
 // AttentionRelative adds relative[h][j - i + T - 1] to the score of row i and
 // column j in head h, as T5 does: relative is (H,T+S-1), and has a gradient.
@@ -280,8 +280,8 @@ constexpr char kRelative[] =
   scores = Where (hidden, unseen, biased)
 )";
 // Row i of the gradient of the scores belongs T - 1 - i places further right in
-// that of `relative`. The rows are reversed and filled up by T zeros; read with
-// rows of one element less, each row begins one place further right.
+// `relative`'s gradient. The rows are reversed and filled up by T zeros; read
+// with rows of one element less, each row begins one place further right.
 constexpr char kRelativeGradient[] =
     R"(
   ds_unscaled = Div (ds_read, scale)

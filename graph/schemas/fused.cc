@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ops that the passes graph/passes/fuse_* make. ONNX has RMSNorm and Silu too,
-// but only in opsets newer than those that written files may ask for.
+// but only in opsets that are too new for written files.
 #include <algorithm>
 #include <string>
 

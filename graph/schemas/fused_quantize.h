@@ -9,9 +9,9 @@
 // With a scale of its own for each row of the last axis, as QuantizeBlock's:
 //   Operands: the producer's.
 //   Results:  the producer's, then q, q_scale and amax.
-// The attribute `round_to` is a dtype. Codes are those of the result rounded to
-// that dtype; with 1 (float) it is not rounded. The result itself is rounded
-// only if it is kept in 16 bits (Value::narrow).
+// The attribute `round_to` is a dtype. Codes are made from the result rounded
+// to it; 1 (float): not rounded. The result itself is rounded only if it is
+// kept in 16 bits (Value::narrow).
 #pragma once
 
 #include <cstddef>

@@ -144,8 +144,8 @@ std::string QuantizeWithText(const char* results, const char* more) {
                 kFactor, kByScaleIn, more, "}");
 }
 
-// QuantizeWith for a part x of a tensor. `amax` is that of the whole tensor, so
-// the parts get the bytes that QuantizeWith gives the whole.
+// QuantizeWith for a part x of a tensor. `amax` is the whole tensor's, so the
+// parts get the bytes that QuantizeWith gives the whole.
 const std::string& QuantizeAmaxBody() {
   static const std::string body =
       Concat("(x, amax, scale_in) => (q, scale) {", R"(
@@ -185,7 +185,7 @@ const std::string& QuantizeWithTransposeBody() {
 // newest amax is row H-1. Row 0 is cleared, but counts in the maximum before
 // that. A slot whose amax is 0 or not finite keeps its column and its scale.
 // The new scale, float(1 / float(q_max / m)) · 2^margin and at least 2^-126,
-// equals that of QuantizeTensor for the same amax and margin 0.
+// equals QuantizeTensor's for the same amax and margin 0.
 constexpr char kUpdateScaleBody[] =
     R"((amax, history, scale, q_max, ok) => (new_history, new_scale) {
   zero = Constant<value = float {0.0}>()

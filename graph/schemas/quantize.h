@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of bodies and inference that the FP8 ops with one scale (quantize.cc)
-// share with those with many scales (quantize_block.cc).
+// Parts of bodies and inference that FP8 ops with one scale (quantize.cc) and
+// with many scales (quantize_block.cc) share.
 #pragma once
 
 #include <optional>

@@ -39,8 +39,8 @@ std::string QuantizerText(const char* op, const char* operands) {
                 kPaddedCodes, "}");
 }
 
-// A product without the rows and columns that padding has added. `shape` is
-// that of the result.
+// A product without the rows and columns that padding has added. `shape` is the
+// result's.
 std::string ProductText(const char* operands, const char* bias) {
   return Concat("(", operands, ") => (y) {\n  whole = ", kDomain,
                 ".ScaledMatMul <transA = 0, transB = 1> "
