@@ -28,7 +28,8 @@ struct DatasetInput {
   // The first axis is not the sample axis: the array is fed whole with every
   // batch.
   bool whole = false;
-  // Of integers: an array of floats with two or more axes is fed as float.
+  // For an input of integers: an array of floats with two or more axes is fed
+  // as float.
   bool or_floats = false;
 };
 
@@ -47,8 +48,8 @@ struct DatasetSpec {
   // of the same name are concatenated along the samples; files with different
   // names complete each other.
   std::vector<std::string> files;
-  // Arrays in memory, which are not copied, in place of those of files; the one
-  // name in `files` then stands for them in messages.
+  // Arrays in memory, not copied, in place of files; the one name in `files`
+  // then stands for them in messages.
   std::optional<TensorMap> arrays = {};
   // The same for whole batches, which have their own size and order. Samples
   // are not counted then.

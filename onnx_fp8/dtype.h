@@ -8,7 +8,7 @@
 
 namespace onnx_fp8 {
 
-// Element types; the numbers are those of ONNX's TensorProto.DataType.
+// Element types, numbered as in ONNX's TensorProto.DataType.
 enum class DType : int32_t {
   kUndefined = 0,
   kFloat = 1,

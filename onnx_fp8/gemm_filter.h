@@ -22,8 +22,8 @@ struct GemmFilter {
   std::vector<std::string> include, exclude;
   // Globs and recipes; the first glob that matches sets the layer's recipe.
   std::vector<std::pair<std::string, Recipe>> recipes;
-  // Of the layers that are left, those that FP8 does not make faster by this
-  // table stay in high precision; null: all are taken.
+  // A layer that is left stays in high precision if FP8 does not make it faster
+  // by this table; null: all are taken.
   std::shared_ptr<const SpeedTable> speeds;
 };
 

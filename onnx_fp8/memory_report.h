@@ -41,8 +41,7 @@ struct LiveValue {
   // The node that makes it; empty for a value that exists before the first
   // node.
   std::string node, op;
-  // Of a matrix product: forward, dgrad or wgrad. Of a copy: the role of the
-  // copied operand.
+  // A matrix product's role (forward, dgrad or wgrad), or a copied operand's.
   std::string role;
   std::string fqn;          // of the weight it belongs to, if a node tells
   std::string last_reader;  // "" if nobody reads it

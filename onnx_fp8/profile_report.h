@@ -40,7 +40,7 @@ struct ProfileReport {
   // The figures are means over this many steps. The first step of a run, which
   // plans and finds cold caches, counts only if it is the only one.
   int64_t steps = 0;
-  bool cold = false;               // the figures are those of the first step
+  bool cold = false;               // the figures are the first step's
   double milliseconds = 0;         // of a whole step, between its nodes too
   TransferTimes transfers;         // milliseconds
   std::vector<NodeProfile> nodes;  // longest first

@@ -188,8 +188,7 @@ constexpr Setting kSettings[] = {
 
 class Parser {
  public:
-  // `where` begins the messages of errors. `long_names`: keys are those of
-  // JSON.
+  // `where` begins the messages of errors. `long_names`: keys as in JSON.
   Parser(std::string where, bool long_names)
       : where_(std::move(where)), long_(long_names) {}
 

@@ -96,9 +96,9 @@ struct SessionOptions {
   // 16 MiB on a CPU, so that they stay in its cache, and 1 GiB on a GPU, which
   // small products leave idle. See graph/passes/chunk_loss.h.
   int64_t loss_chunk_bytes = -1;
-  // Of a session on several ranks.
+  // For a session on several ranks.
   ShardSpec shard = {};
-  // Gradients travel together, with at most so many bytes in a call.
+  // Most bytes of gradients that travel together, in one call.
   int64_t bucket_bytes = int64_t{25} << 20;
   // Whether ranks go on with a step while they send and receive.
   bool overlap = true;
@@ -113,10 +113,9 @@ struct SessionOptions {
   // Chrome trace written when the session ends; "": none.
   std::string profile;
   bool profile_steps = false;  // for ReportProfile
-  // Chrome trace of what a GPU does in so many steps, from the third one of the
-  // session; "": none. The steps run as they do without it. A
-  // provider of the caller's needs provider_options.timeline; there is no
-  // profile beside it.
+  // Chrome trace of a GPU's work in `timeline_steps` steps, from the session's
+  // third one; "": none. The steps run as they do without it. A provider of the
+  // caller's needs provider_options.timeline; there is no profile beside it.
   std::string timeline;
   int64_t timeline_steps = 3;
   // Ops that run by their bodies although they have a kernel.
@@ -145,9 +144,9 @@ struct StepResult {
   float loss = 0;    // before the update; mean over micro-batches
   // Global, before clipping; -1: not known, in a step of another program.
   float grad_norm = 0;
-  float loss_scale = 0;  // float16: that of this step; 0: none
+  float loss_scale = 0;  // float16: this step's; 0: none
   bool skipped = false;  // a gradient or amax was not finite: nothing changed
-  // Of a skipped step: the first tensor that was not finite, for people.
+  // Why the step was skipped, for people: the first tensor that was not finite.
   std::string cause;
   // What happened to a checkpoint's scales under another recipe; said once.
   std::string remark;
@@ -235,8 +234,8 @@ class TrainingSession {
   // The two halves of Step, for a caller with other work to do while a device
   // computes. Start begins a step; more steps may begin before the first is
   // finished. Finish waits for the oldest step and returns its result. Errors
-  // of Start: Step's; nothing was started. Errors of Finish: those that a
-  // device found after Start had returned; the state must then be restored.
+  // of Start: Step's; nothing was started. Errors of Finish: a device found
+  // them after Start had returned; the state must then be restored.
   virtual void Start(const std::vector<TensorMap>& micro_batches,
                      double lr) = 0;
   virtual StepResult Finish() = 0;
@@ -256,7 +255,7 @@ class TrainingSession {
   virtual std::vector<InputInfo> Inputs() const = 0;
   // The loss of the options, with the name of the output that it reads.
   virtual LossSpec Loss() const = 0;
-  // The options; those that a step in a file decides are the file's.
+  // The options; a step in a file overrides the ones that it decides.
   virtual const SessionOptions& Options() const = 0;
   // Parameters, trained or frozen.
   virtual std::vector<ParameterInfo> Parameters() const = 0;
@@ -272,12 +271,12 @@ class TrainingSession {
   virtual std::vector<ScaleInfo> Scales() const = 0;
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
-  // Of options.timeline, which ends with this call. Errors: those of started
-  // steps.
+  // The report of options.timeline, which ends with this call. Errors: of steps
+  // in flight.
   virtual TimelineReport ReportTimeline() = 0;
   // Seconds since the session began, on several ranks.
   virtual TransferTimes Transfers() const = 0;
-  // Of the plan with the largest arena. Errors: no plan is made yet.
+  // Memory of the plan with the largest arena. Errors: no plan is made yet.
   virtual MemoryReport ReportMemory() const = 0;
 
   // Writes a checkpoint into `folder` (docs/formats.md), with the caller's

@@ -22,8 +22,8 @@ struct SpeedGrid {
 // GemmFilter::speeds decides by it.
 struct SpeedTable {
   std::string source;  // "h100" or a file
-  // Speed of a layer, forward and backward, in times that of high precision.
-  // h100: with rowwise, against bf16.
+  // Speed-up of a layer, forward and backward, over high precision. h100: with
+  // rowwise, against bf16.
   SpeedGrid speedup;
   // Operations per second of products, and elements per second of quantizing a
   // tensor.

@@ -25,8 +25,8 @@ enum class Device : uint8_t { kHost, kProvider };
 // dtype + shape + shared storage, row-major and contiguous. A copy of a Tensor
 // shares the bytes; Clone() copies them. It is not an expression: no operators,
 // no autograd. A default Tensor holds nothing (`!defined()`). All functions
-// that read or write elements REQUIRE host memory; those that are not templates
-// fail otherwise.
+// that read or write elements REQUIRE host memory; all but the templates check
+// it.
 class Tensor {
  public:
   Tensor() = default;

@@ -30,7 +30,7 @@ class TensorSource {
   size_t bytes() const {
     return static_cast<size_t>(NumElements(shape_)) * ByteSize(dtype_);
   }
-  // The tensor, on the host. Errors: those of `pull`.
+  // The tensor, on the host. Errors: `pull`'s.
   Tensor Pull() const { return pull_(); }
 
  private:

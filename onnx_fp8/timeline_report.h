@@ -13,8 +13,8 @@ namespace onnx_fp8 {
 // that run together. Sums over a step, in milliseconds.
 struct TimelineNode {
   // The first node; its calls are starts of a kernel, a copy or a clear, its
-  // milliseconds those of the device. Work without a node has the kernel's name
-  // as `node`, and one of the roles "inputs and results" (copies outside of the
+  // milliseconds device time. Work without a node has the kernel's name as
+  // `node`, and one of the roles "inputs and results" (copies outside of the
   // recorded step), "not recorded" and "not matched".
   NodeProfile node;
   double least = 0;   // of all the nodes, by the roofline; 0: not known

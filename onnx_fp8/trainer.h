@@ -118,7 +118,7 @@ class TrainerEvents {
 
 // Continues the run in spec->folder: restores its newest checkpoint and sets
 // validate_first. Errors: TrainingSession::Restore's; the data, the batches or
-// the seed are not those of the run's start.
+// the seed differ from the run's start.
 void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec);
 
@@ -134,7 +134,7 @@ void CheckNames(const TrainingSession& session);
 // batches. Step s reads batches (s - 1) · grad_accum … of `data`, so a resumed
 // run continues where it stopped. `validation` may be null. The last step is
 // saved. If a checkpoint can't be written, the run reports it and goes on.
-// Errors: those of a step or a validation; the steps before are saved.
+// Errors: a step's or a validation's; the steps before are saved.
 // CheckSaveBest's; with a folder: CheckNames'.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
