@@ -7,8 +7,8 @@
 
 namespace onnx_fp8 {
 
-// CPUs that this process may use: those of its affinity mask, but no more than
-// its cgroups' quotas allow. At least 1.
+// Number of CPUs that this process may use: its affinity mask's, but no more
+// than its cgroups' quotas allow. At least 1.
 int AvailableCpus();
 
 // CPUs that the quotas of this process' cgroups (v1 and v2) allow, rounded up:

@@ -24,7 +24,7 @@ std::atomic<int> num_threads = 0;  // 0: not known yet
 std::atomic<ThreadPool*> own_pool = nullptr;
 std::atomic<ParallelBackend*> host_pool = nullptr;
 thread_local bool in_range = false;
-// Those of the innermost ParallelScope.
+// Set by the innermost ParallelScope.
 thread_local ParallelBackend* scope_pool = nullptr;
 thread_local int scope_threads = 0;
 
