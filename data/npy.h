@@ -23,7 +23,7 @@ Tensor ReadNpy(const std::string& path);
 // arrays are views of the mapped file, deflated ones copies.
 class NpzFile {
  public:
-  // Errors: those of ZipArchive; a member that is no .npy.
+  // Errors: ZipArchive's; a member that is no .npy.
   explicit NpzFile(const std::string& path, const Budgets& budgets = {});
 
   // In the archive's order.
