@@ -74,8 +74,8 @@ struct OptimizerValues {
 // concrete shapes. Errors: no parameters; a parameter that occurs twice or has
 // another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
 // gradients by it; grad_norm and the updates divide them by it. Null: the
-// gradients are not scaled. `sum_of_parts`: needed if parameters are divided;
-// the norm is that of the whole gradients. `condition`: a bool of rank 0; the
+// gradients are not scaled. `sum_of_parts`: needed if parameters are divided,
+// so that the norm covers whole gradients. `condition`: a bool of rank 0; the
 // step is not ok without it. Null: true.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
