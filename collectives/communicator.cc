@@ -13,8 +13,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// What a rank sends and receives stays in a cache while it is summed: messages
-// of all ranks have so many bytes, and one of them at least kLeastBytes.
+// What a rank sends and receives stays in a cache while it is summed: the
+// messages of all ranks together have at most kCacheBytes, but each at least
+// kLeastBytes.
 constexpr size_t kCacheBytes = size_t{2} << 20, kLeastBytes = size_t{64} << 10;
 
 template <typename T>
@@ -26,7 +27,7 @@ T Larger(T a, T b) {
   return std::max(a, b);
 }
 
-// Integers wrap around, as those of the kernels do.
+// Integers wrap around, as in the kernels.
 template <typename T>
 T Sum(T a, T b) {
   if constexpr (std::is_integral_v<T>) {

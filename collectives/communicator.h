@@ -96,7 +96,7 @@ class Communicator {
   // launcher does.
   virtual void Abort(const std::string& reason) = 0;
 
-  // Of this group and those that were split from it.
+  // Bytes of this group and of the groups split from it.
   const WireBytes& wire_bytes() const { return *wire_bytes_; }
   // Counts bytes that came by other ways: a GPU's library.
   void AddWireBytes(const WireBytes& bytes);

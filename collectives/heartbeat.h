@@ -27,7 +27,8 @@ struct HeartbeatOptions {
   // Where this rank listens for others. "": on the loopback, or on all networks
   // if there are ranks on other machines.
   std::string address = {};
-  // Of the job. "": rank 0 draws one and tells it through the communicator.
+  // The job's secret. "": rank 0 draws one and tells it through the
+  // communicator.
   std::string secret = {};
   Say say = {};  // tells of strangers
   // Ends this rank after the fault of another one.

@@ -17,8 +17,8 @@ struct Module {
   bool global = false;
 };
 
-// Folders that hold modules: that of this program, and the folder for libraries
-// of an installation.
+// Folders that hold modules: this program's, and an installation's folder for
+// libraries.
 std::vector<std::string> ModuleFolders();
 
 // The address of `module.function`, from the first of `folders` that has the

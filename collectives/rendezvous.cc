@@ -137,7 +137,7 @@ class Host {
     }
   }
 
-  // "1, 3": those that have not come.
+  // "1, 3": the ranks that have not come.
   std::string Missing() const {
     std::string missing;
     for (size_t r = 1; r < guests_.size(); ++r) {

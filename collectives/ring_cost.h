@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// Bytes per second are those of one GPU in one direction.
+// Bytes per second are per GPU and direction.
 struct Network {
   int64_t node_gpus = 8;
   double node_bytes = 0;  // within a node
@@ -29,13 +29,13 @@ struct GroupPlace {
   int64_t stride = 1;
 };
 
-// Of one call. A rank receives `node_bytes` from GPUs of its node and
+// The cost of one call. A rank receives `node_bytes` from GPUs of its node and
 // `net_bytes` from other nodes.
 struct RingCost {
   double node_bytes = 0;
   double net_bytes = 0;
   double seconds = 0;
-  double latency = 0;  // of these, those that do not depend on the bytes
+  double latency = 0;  // part of `seconds` that the bytes do not change
 };
 
 // `op`: AllReduce, AllGather, ReduceScatter or Broadcast. `received`: the bytes

@@ -42,7 +42,7 @@ std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
 
 // How this rank reaches the others.
 struct JobLinks {
-  std::vector<Socket> links;  // by rank; that of this rank is closed
+  std::vector<Socket> links;  // by rank; this rank's is closed
   std::vector<std::string> places;
   std::string address;  // of this rank
   std::string secret;
