@@ -16,14 +16,13 @@ class OrtStart {
   // Reads the folder `values.ort_training`, and fills the flags in with the
   // facts that it holds: MODEL, the loss, the trained tensors, and the
   // optimizer unless it is given. MODEL is the forward model with the weights
-  // of the checkpoint, in a file that lives as long as this. `flags` are those
-  // of `values`. Errors: UsageError if MODEL is given, and for moments if ranks
-  // divide state; those of ReadOrtArtifacts.
+  // of the checkpoint, in a file that lives as long as this. `flags` fill
+  // `values`. Errors: UsageError if MODEL is given, and for moments if ranks
+  // divide state; ReadOrtArtifacts'.
   OrtStart(Flags& flags, TrainFlags& values);
 
   bool has_moments() const { return !moments_.empty(); }
-  // Sets the session's moments and its number of updates to those of the
-  // checkpoint.
+  // Gives the session the checkpoint's moments and number of updates.
   void GoOn(TrainingSession& session) const;
 
  private:

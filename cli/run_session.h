@@ -10,8 +10,7 @@
 
 namespace onnx_fp8 {
 
-// The flags that a run's folder keeps: all except those that hold for one start
-// only.
+// The flags that a run's folder keeps: all except flags for one start only.
 RunSettings KeptFlags(FlagMap flags);
 
 // Where the newest checkpoint of a run lies, or the best one. Errors: there is

@@ -22,8 +22,8 @@ void Say(const char* text, size_t size) {
   }
 }
 
-// Without control characters, also those of Latin 1, with or without the first
-// byte that they have in UTF-8: a model may have chosen the name.
+// Says "?" for control characters, since a model may have chosen the name.
+// Latin 1's count too, with or without their first byte in UTF-8.
 void SayName(const char* name) {
   unsigned char last = 0;
   for (; *name; ++name) {

@@ -20,13 +20,13 @@ double SecondsLeft(const std::vector<double>& operations, size_t current,
 // measurements: Begin and Round throw Interruption.
 class BenchProgress {
  public:
-  // `operations`: of a round of runs of each measurement. `least`: seconds that
-  // each takes.
+  // `operations`: in one round of each measurement. `least`: seconds that each
+  // takes.
   BenchProgress(std::vector<double> operations, double least);
 
   // The next measurement begins; `what` names it.
   void Begin(const std::string& what);
-  // It did so many rounds more.
+  // It has done `rounds` more rounds.
   void Round(size_t rounds = 1);
 
  private:

@@ -29,7 +29,7 @@ std::string Fixed(double value, int decimals) {
   return text;
 }
 
-// Of the products, in the median run with the recipe.
+// Speed of the products in the median run with the recipe.
 double GigaFlops(const ProductSize& size, const RivalTimes& times) {
   return kProducts * size.operations() / Median(times.second) / 1e9;
 }

@@ -14,9 +14,9 @@ namespace onnx_fp8 {
 SessionOptions HighPrecision(SessionOptions options);
 
 // Times the forward and the backward of one layer, by turns: first in high
-// precision, then as `options` say. The gradients are those of the input and of
-// the weight. On a GPU all operands and gradients stay there. `after` is called
-// after each pair of runs. Errors: those of TrainingSession.
+// precision, then as `options` say. The backward computes the gradients of
+// input and weight. On a GPU all operands and gradients stay there. `after` is
+// called after each pair of runs. Errors: TrainingSession's.
 RivalTimes TimeLayer(Surroundings surroundings, const ProductSize& size,
                      const SessionOptions& options, double seconds,
                      const std::function<void()>& after);

@@ -29,7 +29,7 @@ struct NodeCase {
   std::vector<NodeOperand> operands;
   size_t results = 1;
   Attributes attributes = {};
-  std::string shape = "";  // for people; "": that of operand 0
+  std::string shape = "";  // for people; "": operand 0's
 };
 
 // The node of this case. Its operands are constants, and nothing is an output.

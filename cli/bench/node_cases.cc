@@ -39,7 +39,7 @@ class Cases {
 
   void Add(NodeCase node) { list_.push_back(std::move(node)); }
 
-  // Of the last one, for people.
+  // Sets the last case's shape, for people.
   void SetShape(const std::string& shape) { list_.back().shape = shape; }
 
   std::vector<NodeCase> Take() { return std::move(list_); }

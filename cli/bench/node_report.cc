@@ -25,7 +25,7 @@ std::string ShapeOf(const NodeCase& node) {
   return node.shape.empty() ? ToString(node.operands[0].shape) : node.shape;
 }
 
-// The time of the copy in that of the node.
+// The copy's time in percent of the node's.
 std::string ShareOfCopy(const NodeResult& r) {
   if (r.copy.runs == 0) return "";
   return Decimals(100 * r.copy.seconds / r.time.seconds, 1);

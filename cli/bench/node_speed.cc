@@ -90,7 +90,7 @@ class NodeRun {
 
   RepeatedWork& work() { return *work_; }
 
-  // Of the first call.
+  // Result i of the first call.
   Tensor Result(size_t i) {
     return ConvertTo(provider_.ToHost(calls_[0].outputs[i]), DType::kFloat);
   }

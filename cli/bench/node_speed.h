@@ -18,8 +18,8 @@ struct NodeTime {
 // Runs the kernel of a node with constant operands again and again, for at
 // least `least` seconds. A provider that can record runs a recording. The host
 // waits only once for many runs; else a short kernel would be timed with the
-// host's work. A run is so many calls of the kernel, each with operands and
-// results of its own; they share the workspace. Errors: those of the kernel.
+// host's work. A run is `calls` calls of the kernel, each with operands and
+// results of its own; they share the workspace. Errors: the kernel's.
 NodeTime TimeNode(const Node& node, ExecutionProvider& provider, double least,
                   int64_t calls = 1);
 
@@ -29,7 +29,7 @@ NodeTime TimeCopy(double bytes, ExecutionProvider& provider, double least);
 
 // Runs the node on `provider` and on `truth`. Returns the largest difference of
 // two elements of a result, divided by the largest element of that result. The
-// difference of NaN and a number is infinite. Errors: those of the kernels.
+// difference of NaN and a number is infinite. Errors: the kernels'.
 double Difference(const Node& node, ExecutionProvider& provider,
                   ExecutionProvider& truth);
 

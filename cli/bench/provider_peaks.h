@@ -8,8 +8,8 @@
 
 namespace onnx_fp8 {
 
-// The peaks that benchmarks compare with: a GPU's are those of its data sheet,
-// a CPU's are measured. No name: they are not known.
+// The peaks that benchmarks compare with: a GPU's from its data sheet, a CPU's
+// measured. No name: not known.
 GpuPeaks PeaksOf(ExecutionProvider& provider);
 
 // "h200, 1979 TF/s in FP8, ...".

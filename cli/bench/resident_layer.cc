@@ -12,7 +12,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Of delayed scaling, whose first step would find 0 and measure its own.
+// The initial delayed scale. With 0, the first step would measure its own.
 constexpr float kKeptScale = 1.0f / 64;
 
 bool Rounds(const Node& node, DType dtype) {

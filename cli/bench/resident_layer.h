@@ -16,8 +16,8 @@ namespace onnx_fp8 {
 class ResidentLayer {
  public:
   // `input`: for the model's only input. With options.dtype of 16 bits it is
-  // kept in 16 bits, if all kernels that read it can do so. Errors: those of
-  // TrainingSession.
+  // kept in 16 bits, if all kernels that read it can do so. Errors:
+  // TrainingSession's.
   ResidentLayer(const SessionOptions& options, const Tensor& input,
                 ExecutionProvider& provider);
 

@@ -46,8 +46,8 @@ struct HostData {
 
 // A program that trains by `train` watches the run in place of the progress
 // line. `stop` ends the run, and signals are the program's own. So are the
-// ranks of its job: `ranks` gives those of --mesh, null for one process. After
-// an error the program ends the others.
+// ranks of its job: `ranks` returns the ranks of --mesh, null for one process.
+// After an error the program ends the others.
 struct TrainHost {
   TrainerEvents& events;
   std::function<bool()> stop;

@@ -130,7 +130,7 @@ class TrainCommand {
   void RequireNoRun() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
-  // Of the data and the scales that the flags name.
+  // Marks of the data and the scales that the flags name.
   FileMarks MarksOfFiles() const;
   // Says which of them are others than before. Errors: other scales.
   void CompareFiles(const FileMarks& before) const;

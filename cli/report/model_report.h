@@ -52,8 +52,8 @@ struct MemoryForecast {
   size_t total() const { return parameters + moments + scaling + arena; }
 };
 
-// The times of the parts of making a report. The step graph's time includes
-// that of specializing (SpecializeReport).
+// The times of making the parts of a report. `step_graph` includes specializing
+// (SpecializeReport).
 struct ReportSeconds {
   double read = 0, step_graph = 0, plan = 0;
 };
@@ -81,10 +81,10 @@ struct ModelReport {
 // made is taken as it is, with a note. For a training step, the report
 // describes the graph of the file. `axes`: sizes of dynamic axes by name.
 // `values`: of inputs that decide branches or sizes. `gpu`: for the roofline;
-// null: none. `mesh`: the report is that of one rank; ranks of the axes dp and
-// replicate would have other samples, which is no matter here. Open axes leave
-// their names in the sizes of the products, and there is no forecast. Errors:
-// those of import; UsageError for an axis or input that does not exist.
+// null: none. `mesh`: the report covers one rank; ranks along dp and replicate
+// would only have other samples. Open axes leave their names in the sizes of
+// the products, and there is no forecast. Errors: the import's; UsageError for
+// an axis or input that does not exist.
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,
                             const InputValues& values = {},

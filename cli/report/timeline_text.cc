@@ -22,7 +22,7 @@ std::string InMs(double milliseconds) {
   return text;
 }
 
-// By role, longest first; `node` is that of the whole role.
+// One row for each role, longest first, with the role's sums.
 std::vector<TimelineNode> RolesOf(const TimelineReport& report) {
   std::map<std::string, TimelineNode> roles;
   for (const TimelineNode& row : report.nodes) {
