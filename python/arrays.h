@@ -14,8 +14,8 @@
 namespace onnx_fp8 {
 
 // A view of `array` (in the host's memory, row-major), which it keeps alive.
-// `dtype`: that of the bits of an array of unsigned integers, "" for its own.
-// Errors: [name] another place or order, a dtype that ONNX lacks.
+// `dtype`: the type whose bits an array of unsigned integers holds; "": its
+// own. Errors: [name] another place or order, a dtype that ONNX lacks.
 Tensor TensorOf(const nanobind::object& array, const std::string& dtype,
                 const std::string& name);
 

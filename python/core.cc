@@ -314,8 +314,8 @@ class CtrlC {
 };
 
 // Batches of a function of Python, called with an index and the names of the
-// inputs. Its arrays are converted as those of a step. `source` must outlive
-// the result, which may be copied without Python's lock.
+// inputs. Its arrays are converted as a step's. `source` must outlive the
+// result, which may be copied without Python's lock.
 BatchSource BatchesOf(const nb::object& source) {
   auto batch = [&source](int64_t index,
                          const std::vector<DatasetInput>& inputs) {

@@ -25,8 +25,8 @@ void CloseRanks();
 // Ends all ranks of the job, if there is one: they wait for this one.
 void AbortRanks(const std::string& reason);
 
-// A session whose arguments are those of `train`, MODEL first. Calls from
-// several threads take turns.
+// A session with `train`'s arguments, MODEL first. Calls from several threads
+// take turns.
 class HostSession {
  public:
   // Errors: UsageError for a flag of the training loop; TrainingSession's.

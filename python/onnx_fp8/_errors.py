@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions of this package. Their texts are those of the command line, with options named as keywords."""
+"""The exceptions of this package. Their texts match the command line's, with options named as keywords."""
 
 
 class Error(RuntimeError):

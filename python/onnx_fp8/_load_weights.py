@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained weights as those of a module of PyTorch."""
+"""Loads trained weights into a module of PyTorch."""
 import os
 import tempfile
 from typing import NamedTuple

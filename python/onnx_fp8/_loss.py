@@ -23,9 +23,9 @@ def _parameters(function):
 
 
 def bind(function, outputs, inputs, labels):
-    """{parameter: name of an array}. A parameter reads the output, the label or the input of its name. If no name is
-    that of an output, the first parameter reads the first output. A single parameter and a single label that are left
-    belong together."""
+    """{parameter: name of an array}. A parameter reads the output, the label or the input of its name. If no
+    parameter has an output's name, the first one reads the first output. A single parameter and a single label that are
+    left belong together."""
     names, optional = _parameters(function)
     known = {name: name for name in names if name in outputs or name in labels or name in inputs}
     left = [name for name in names if name not in known and name not in optional]

@@ -176,7 +176,7 @@ def as_it_was(module):
 # ---- open axes --------------------------------------------------------------
 
 def default_axes(call):
-    """{input: {axis: label}}: the first axis, where its size is that of the first input, is the batch. The second of
+    """{input: {axis: label}}: the first axis, where it is as long as the first input's, is the batch. The second of
     token ids, and of the integers beside them, is the sequence; what decoders read has one of its own."""
     first = call.examples[0]
     size = first.shape[0] if first.dim() else None

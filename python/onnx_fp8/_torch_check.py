@@ -10,7 +10,7 @@ from . import _torch_call, _torch_record
 from ._errors import Error
 from .session import TrainingSession
 
-# Of the largest number of an output.
+# Largest differences, as shares of the largest number in a tensor.
 _BOUNDS = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 _BOUND = 1e-3
 # Gradients of parameters far smaller than the largest one are rounding.
@@ -249,7 +249,7 @@ def differences(call, path) -> list[str]:
 
 
 def used(call, keys) -> list[str]:
-    """Those of these parameters that the module's outputs depend on."""
+    """The keys whose parameters are trained and reach the module's outputs."""
     parameters = dict(call.module.named_parameters(remove_duplicate=False))
     keys = [key for key in keys if parameters[key].requires_grad]
     with _torch_call.as_it_was(call.module), _torch_call.ready(call):
