@@ -16,7 +16,7 @@ directly after a, and N the number of bytes:
   bigram   H(b|a) = - sum over a,b: n(a,b) / (N - 1) * log(n(a,b) / n(a))
            where n(a) = sum over b of n(a,b)
 
-The counts are those of the held-out text itself, so no model that sees only the
+The counts come from the held-out text itself, so no model that sees only the
 byte before can do better on it, whatever it was trained on. A model with a loss
 below the bigram entropy uses bytes from further back.
 """
