@@ -7,7 +7,7 @@ namespace onnx_fp8 {
 
 // An amax cell of a plan: memory of the provider. One kernel leaves the amax of
 // a result in it, and another kernel reads it. The kernels of one provider
-// agree on its content; those of the CPU keep an Amax there.
+// agree on its content; CPU kernels keep an Amax there.
 struct AmaxCell {
   alignas(16) std::byte bytes[16];
 };

@@ -74,8 +74,8 @@ class KernelContext {
   }
   // The amax of input 0; null if it is not known.
   const AmaxCell* KnownAmax() const { return known_; }
-  // Cell i of those that KernelTraits::own_amaxes asks for; null if the amax of
-  // input 0 is known.
+  // Cell i of the KernelTraits::own_amaxes; null if the amax of input 0 is
+  // known.
   AmaxCell* OwnAmax(size_t i) const { return own_ ? own_ + i : nullptr; }
   void SetAmaxes(const AmaxCell* known, std::span<AmaxCell* const> measured,
                  AmaxCell* own = nullptr) {
@@ -174,8 +174,8 @@ struct KernelTraits {
   // A scalar that is only used in the arithmetic is not listed here.
   std::vector<size_t> host_inputs = {};
   // Float operands that it also reads as 16-bit floats, and float results that
-  // it also rounds to 16-bit floats; a measured amax is that of the rounded
-  // result. store_narrow.h asks.
+  // it also rounds to 16-bit floats; an amax is measured on the rounded result.
+  // store_narrow.h asks.
   std::vector<size_t> narrow_in = {}, narrow_out = {};
   // It copies elements of operands, whatever they are: all float operands and
   // results have one dtype in memory.

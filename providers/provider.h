@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 struct ProviderInfo {
   std::string isa;   // instruction set: "avx512bf16"
   std::string gemm;  // the kernels that compute matrix products
-  // Products of bfloat16 are faster than those of floats.
+  // Products of bfloat16 are faster than products of floats.
   bool fast_bfloat16 = false;
 };
 
@@ -56,7 +56,7 @@ class ExecutionProvider {
   // The place of its memory. With kHost, memory is ordinary memory of the
   // process, and kernels and copies are done when the calls return.
   virtual Device device() const { return Device::kHost; }
-  // Of all processes; nullopt: the host's.
+  // What all processes use counts; nullopt: the memory is the host's.
   virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
   // At least 64-byte aligned, on a device 256. Errors: out of memory.
   virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;
@@ -86,7 +86,7 @@ class ExecutionProvider {
   virtual ActivityTrace* activities() { return nullptr; }
   // null: no tool listens.
   virtual HostRanges* host_ranges() { return nullptr; }
-  // Waits until all started work is done. Errors: those of that work.
+  // Waits until all started work is done. Errors: failures of that work.
   virtual void Synchronize() = 0;
 
   // A tensor in our memory, not initialized. Errors: out of memory.

@@ -17,8 +17,8 @@ class SideQueue {
   // provider was given before this call.
   virtual void Start(std::function<void()> work) = 0;
   // What the provider is given from now on waits for the oldest work that is
-  // not awaited yet. Errors: those of that work; the works behind a failed one
-  // are not done.
+  // not awaited yet. Errors: failures of that work; the works behind a failed
+  // one are not done.
   virtual void Await() = 0;
   // After an error: waits for a work that has begun. All others are forgotten,
   // and so are errors.

@@ -51,9 +51,9 @@ class Odometer {
 };
 
 // dst[Σ i·dst_strides] = src[Σ i·src_strides] for every index i of `shape`, on
-// all threads. Strides count elements of `width` bytes (1, 2, 4, 8). Those of
-// src may be 0 or negative; those of dst must give each index its own element.
-// src and dst must not overlap.
+// all threads. Strides count elements of `width` bytes (1, 2, 4, 8). Strides of
+// src may be 0 or negative; strides of dst must give each index its own
+// element. src and dst must not overlap.
 void CopyStrided(std::span<const int64_t> shape, size_t width, const void* src,
                  std::span<const int64_t> src_strides, void* dst,
                  std::span<const int64_t> dst_strides);

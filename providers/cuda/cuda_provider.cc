@@ -101,7 +101,7 @@ WorkCounts CapturedWork(cudaStream_t stream) {
 // A CUDA graph: the host starts a whole step by one call.
 class CudaGraph : public Recording {
  public:
-  // Errors: those of `run`; the runtime's.
+  // Errors: as `run`'s; the runtime's.
   CudaGraph(cudaStream_t stream, const std::function<void()>& run)
       : stream_(stream) {
     ONNX_FP8_CUDA(

@@ -30,7 +30,7 @@ class AttentionOps {
     AddOne<kForward.Backward()>(r, op + "Grad", kForward.Gradients());
   }
 
-  // `results`: those that are measured, and kept narrow.
+  // `results`: measured, and kept narrow.
   template <AttentionInputs kIn>
   static void AddOne(KernelRegistry& r, const std::string& op,
                      const std::vector<size_t>& results) {

@@ -14,9 +14,9 @@ namespace onnx_fp8 {
 // is 0 if an axis is repeated: it is missing or has size 1.
 std::vector<int64_t> BroadcastStrides(const Shape& shape, size_t rank);
 
-// How the elements of broadcast operands map to those of the result. Adjacent
-// axes are merged if every operand steps through them alike. So equal shapes
-// and scalars give one axis, and a trailing vector gives two.
+// How the elements of broadcast operands map to elements of the result.
+// Adjacent axes are merged if every operand steps through them alike. So equal
+// shapes and scalars give one axis, and a trailing vector gives two.
 struct BroadcastPlan {
   int64_t n;                   // elements of the result
   std::vector<int64_t> sizes;  // of the merged axes, outermost first; not empty

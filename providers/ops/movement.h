@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 
 // dst[Σ i·dst_strides] = src[Σ i·src_strides] for every index i of `shape`, in
 // the provider's memory. Strides count elements of `width` bytes (1, 2, 4, 8).
-// Those of src may be 0 or negative; those of dst give each index its own
+// Strides of src may be 0 or negative; strides of dst give each index its own
 // element. src and dst do not overlap.
 using StridedCopy = void (*)(KernelContext& ctx, std::span<const int64_t> shape,
                              size_t width, const void* src,

@@ -41,8 +41,8 @@ bool IsTransposed(const Node& quantizer, const Value& codes) {
   return false;
 }
 
-// K of a product whose quantizers add the zeros. It is that of either operand,
-// if its quantizer adds none.
+// K of a product, read from one operand: without the zeros that its quantizer
+// adds.
 int64_t TrueK(const Value& codes) {
   const Node* quantizer = codes.producer;
   if (!quantizer || !quantizer->op.ends_with("Padded")) return codes.dim(-1);

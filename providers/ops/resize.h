@@ -38,8 +38,8 @@ Shape ResizedShape(const KernelContext& ctx);
 // The layout of the node, whose result is not empty. Errors: x has no elements.
 ResizeLayout ResizeLayoutOf(const KernelContext& ctx);
 
-// Of a nearest layout: for each axis and each position in the result the offset
-// in x of its element; -1 for the extrapolation value.
+// For a nearest layout, by axis and position in the result: the offset of its
+// element in x; -1 for the extrapolation value.
 std::vector<std::vector<int64_t>> NearestTables(const ResizeLayout& layout,
                                                 const Shape& x);
 

@@ -8,11 +8,11 @@
 
 namespace onnx_fp8 {
 
-// What Scatter does with an update and the element in its place. The order is
-// that of the attribute's values in ReadScatterReduction.
+// What Scatter does with an update and the element in its place. In the order
+// of the attribute's values in ReadScatterReduction.
 enum class ScatterReduction { kNone, kAdd, kMul, kMax, kMin };
 
-// Of element a and update b. A kernel of a device may call it.
+// Combines element a and update b. A kernel of a device may call it.
 template <typename T>
 constexpr T Combine(ScatterReduction reduction, T a, T b) {
   // Integers wrap around.

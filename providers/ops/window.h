@@ -29,7 +29,7 @@ struct Window {
   Shape ShapeOf(int64_t n, int64_t channels, const Axes& sizes) const;
 };
 
-// Sizes of the kernel of a Conv or ConvTranspose node: those of the weight,
+// Sizes of the kernel of a Conv or ConvTranspose node, read from the weight,
 // operand 1. Errors: x and the weight differ in rank or dtype; another
 // kernel_shape.
 std::vector<int64_t> KernelOf(const KernelContext& ctx);
@@ -44,7 +44,7 @@ Window WindowOver(const KernelContext& ctx, const Shape& x,
                   const std::vector<int64_t>& kernel);
 
 // The window of the convolution whose adjoint the ConvTranspose node computes:
-// `out` is the spatial shape of x (N,C,spatial…), `in` that of the result.
+// `out` is the spatial shape of x (N,C,spatial…), `in` the result's.
 Window TransposedWindow(const KernelContext& ctx, const Shape& x,
                         const std::vector<int64_t>& kernel);
 

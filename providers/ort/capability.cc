@@ -19,7 +19,7 @@ using Values = std::vector<const OrtValueInfo*>;
 // Version 1.23 does not say that a graph is the body of control flow, and gives
 // the groups of two such bodies one name, which is an error. There a body is
 // known by operands from outside, or by a signature that only bodies have: no
-// inputs (If), or those of Loop.
+// inputs (If), or Loop's inputs.
 bool IsBody(const OrtGraph* graph) {
   const OrtNode* parent = nullptr;
   Must(Ort().Graph_GetParentNode(graph, &parent));

@@ -61,7 +61,7 @@ class FusedNode : public OrtNodeComputeInfo {
 
 class Ep : public OrtEp {
  public:
-  // Errors: those of MakeProvider.
+  // Errors: as MakeProvider's.
   explicit Ep(EpOptions options) : OrtEp{}, options_(std::move(options)) {
     MakeProvider(options_.device);  // a session without a device ends here
     ort_version_supported = kEpVersion;

@@ -28,7 +28,7 @@ class GraphRunner {
   using Fuse = std::function<void(Graph&, PassRunner&)>;
 
   // `provider`: as in make_provider.h. REQUIRES: a graph as ReadModel gives it,
-  // without state. Errors: those of MakeProvider.
+  // without state. Errors: as MakeProvider's.
   explicit GraphRunner(std::shared_ptr<const Graph> graph,
                        const std::string& provider = ProviderNames().front(),
                        Fuse fuse = {});
@@ -44,7 +44,7 @@ class GraphRunner {
     DType dtype(size_t i) const;
     const Shape& shape(size_t i) const;
 
-    // `results` lie on the host. Errors: those of the executor.
+    // `results` lie on the host. Errors: as the executor's.
     void Run(std::span<Tensor> results, uint64_t draw = 0);
 
    private:
@@ -60,9 +60,9 @@ class GraphRunner {
   };
 
   // `feeds` lie on the host, in the order of the graph's inputs. Makes a plan
-  // if there is none for their shapes, and for the values of those that decide
-  // shapes. On a device it waits until no other Call lives. Errors: those of
-  // Specialize and of the passes after it.
+  // if there is none for their shapes, and for the values of feeds that decide
+  // shapes. On a device it waits until no other Call lives. Errors: as
+  // Specialize's and the later passes'.
   Call Prepare(std::span<const Tensor> feeds);
 
   const Graph& graph() const { return *graph_; }

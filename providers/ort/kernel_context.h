@@ -19,7 +19,7 @@ DType DTypeOf(ONNXTensorElementDataType type, const std::string& who);
 // tensor of numbers; `who` names the value.
 Tensor ViewOf(const OrtValue& value, const std::string& who);
 
-// The operands of a call; undefined: left out. Errors: those of ViewOf.
+// The operands of a call; undefined: left out. Errors: as ViewOf's.
 std::vector<Tensor> OperandsOf(const OrtKernelContext* context);
 
 // The memory of result i of a call; undefined: nobody reads it.

@@ -56,7 +56,7 @@ struct PoolGrad {
 
 MaxPoolGradOp::MaxPoolGradOp() {
   GetName = [](const OrtCustomOp*) { return "MaxPoolGrad"; };
-  // Of each opset.
+  // For every opset.
   GetEndVersion = [](const OrtCustomOp*) {
     return std::numeric_limits<int>::max();
   };

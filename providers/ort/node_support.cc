@@ -49,7 +49,7 @@ std::vector<size_t> SizesOf(const KernelRegistry& kernels, const Node& node) {
   if (other != others.end()) return other->second;
   const KernelEntry* entry = kernels.Find(node.domain, node.op);
   if (!entry) return {};
-  // Of a view, the new shape or its axes.
+  // A view's new shape or axes.
   if (entry->traits.view) return {1};
   return entry->traits.host_inputs;
 }

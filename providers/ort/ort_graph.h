@@ -47,8 +47,8 @@ int OpsetOf(const OrtGraph* graph);
 std::string PathOf(const OrtGraph* graph);
 
 // A graph of the nodes, in the newest form, with these inputs and outputs.
-// Inputs that are constant become initializers with bytes of their own; those
-// that the nodes read and `inputs` lacks, too. Errors: those of ReadModel; a
+// Constant inputs become initializers with bytes of their own, and so do
+// constants that the nodes read and `inputs` lacks. Errors: as ReadModel's; a
 // constant that can't be read; each names the node or the value.
 std::unique_ptr<Graph> ToGraph(int opset, std::span<const OrtNode* const> nodes,
                                std::span<const OrtValueInfo* const> inputs,

@@ -101,9 +101,9 @@ class ProductsOfFile {
     by_name_.erase("");
   }
 
-  // The file's node for the session's: that of its name; or else that which
-  // reads the same constant, and of several the one that reads the same input.
-  // Null if there is none, or if it is not certain.
+  // The file's node for the session's: the node of the same name; or else the
+  // node that reads the same constant, and of several the one that reads the
+  // same input. Null if there is none, or if it is not certain.
   const Node* Find(const Node& node) const {
     if (!IsProduct(node)) return nullptr;
     auto named = by_name_.find(node.name);

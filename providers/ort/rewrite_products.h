@@ -15,8 +15,8 @@ namespace onnx_fp8 {
 // `file` is the model that the session was made from, as it is; null if it is
 // not known. A session does not keep notes about modules, may give constants
 // other names and may sort nodes differently: the file tells modules, and the
-// names of static scales. Errors: those of Fp8Rewrite; static scales for a
-// product that is not found in the file. REQUIRES: no delayed scales.
+// names of static scales. Errors: as Fp8Rewrite's; static scales for a product
+// that is not found in the file. REQUIRES: no delayed scales.
 std::vector<GemmDecision> RewriteProducts(
     const std::vector<std::shared_ptr<Graph>>& graphs, Fp8Spec spec,
     std::unique_ptr<Graph> file);

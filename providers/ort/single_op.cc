@@ -51,8 +51,8 @@ struct OneNode {
 
 // ---- dtypes of results
 
-// Those of a node with FP8 results of type `to`; kUndefined where the operands
-// decide. Empty: all operands do.
+// Dtypes of a node whose FP8 results have type `to`; kUndefined where the
+// operands decide. Empty: all operands do.
 std::vector<DType> InferredTypes(const OpDefinition& op, DType to,
                                  DType scale_to) {
   Attributes attributes;

@@ -18,14 +18,14 @@ struct TensorFacts {
 // `info` may be null: the value is no tensor.
 TensorFacts FactsOf(const OrtTensorTypeAndShapeInfo* info);
 
-// Of the operands and the results of a custom op's node, while the session
+// Facts about the operands and results of a custom op's node, while the session
 // infers shapes. The runtime takes a size of -1 at its word, so SetResult gives
 // each such axis a name that no other axis has. onnxruntime 1.19 refuses sizes
 // without names.
 TensorFacts OperandFacts(OrtShapeInferContext* context, size_t i);
 void SetResult(OrtShapeInferContext* context, size_t i, const TensorFacts&);
 
-// Of a custom op's node, when its kernel is made.
+// The same when the node's kernel is made.
 TensorFacts OperandFacts(const OrtKernelInfo* info, size_t i);
 TensorFacts ResultFacts(const OrtKernelInfo* info, size_t i);
 

@@ -6,10 +6,10 @@
 
 namespace onnx_fp8 {
 
-// Lets products add themselves to sums: to those over micro-batches, which are
-// state, and to those of a step, such as the gradient of a weight that several
-// layers or chunks of the loss share. Where a product in float is read by
-// nothing but an Add, the other operand is there before it, and the provider
+// Lets products add themselves to sums: to sums over micro-batches, which are
+// state, and to sums within a step, such as the gradient of a weight that
+// several layers or chunks of the loss share. Where a product in float is read
+// by nothing but an Add, the other operand is there before it, and the provider
 // has a kernel that adds it in place, the Add goes: a Gemm takes the operand as
 // its C, an FP8 product becomes its form of graph/schemas/product_sums.cc. The
 // product alone is then never written. Products that are too deep for the

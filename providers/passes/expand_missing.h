@@ -23,8 +23,8 @@ enum class Missing {
 // ("ScaledMatMul" or "onnx_fp8.ScaledMatMul") are replaced even if they have a
 // kernel. `evaluator` computes values that a body derives from shapes; null:
 // nothing is computed. All bodies together may use up `budgets`. REQUIRES:
-// concrete shapes. Errors: a forced name that is no op with a body; those of
-// ExpandNode.
+// concrete shapes. Errors: a forced name that is no op with a body; as
+// ExpandNode's.
 void ExpandMissing(Graph& graph, const KernelRegistry& kernels,
                    const std::set<std::string>& forced = {},
                    const Evaluator* evaluator = nullptr,

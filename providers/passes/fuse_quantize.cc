@@ -196,8 +196,8 @@ class Fuser {
     graph_.RemoveNode(&node);
   }
 
-  // Makes the quantizer's results those of `fused` from `first` on. `shape` is
-  // that of the codes that `fused` writes.
+  // Turns the quantizer's results into results of `fused`, from `first` on.
+  // `fused` writes codes of this shape.
   void TakeOver(Node* fused, size_t first, Node* quantizer,
                 const Shape& shape) {
     for (size_t i = 0; i < quantizer->outputs().size(); ++i) {

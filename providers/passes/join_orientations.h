@@ -11,8 +11,8 @@ namespace onnx_fp8 {
 // QuantizeBlockTranspose, in the place of the first of them. Rows and columns
 // have one scale each, or one for each 32, 64 or 128 elements. The node reads
 // the operand once where two nodes read it twice, or twice where they read it
-// three times. Both codes then live from there on, as those of tensors with one
-// scale do (k_major.h).
+// three times. Both codes then live from there on, like the codes of tensors
+// with one scale (k_major.h).
 // Whole columns of at most 128 rows stay: two nodes read these twice, too.
 // Providers without such a kernel keep their graph.
 // REQUIRES: MakeKMajor, StoreMxScales and FuseQuantize came before.

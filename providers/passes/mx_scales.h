@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 
 // Stores the scales of MX formats as float8e8m0 where a recipe keeps them as
-// floats: those of 32 elements that are powers of two by rule (`pow2` of
+// floats: scales of 32 elements that are powers of two by rule (`pow2` of
 // QuantizeBlock). They are the same numbers: the rule bounds them to 2^-126 …
 // 2^126. Only if nothing but products reads them whose kernels ask for it
 // (KernelTraits::byte_scales): GPUs multiply with no other scales of 32

@@ -8,8 +8,8 @@ namespace onnx_fp8 {
 
 // Keeps values that RoundTo has rounded as 16-bit floats in memory
 // (Value::narrow), where the kernel that writes a value and all kernels that
-// read it can do so (KernelTraits). No result changes, but for products: those
-// of two 16-bit operands may run on other instructions (gemm.h).
+// read it can do so (KernelTraits). No result changes, except that products of
+// two 16-bit operands may run on other instructions (gemm.h).
 //
 // A kernel that can round its result takes over the RoundTo behind it, also
 // through moves, if nothing else reads the unrounded result. A RoundTo that no

@@ -12,12 +12,12 @@ namespace onnx_fp8 {
 // Collectives that run in one call: one of them, or a bucket.
 using CollectiveCall = std::vector<int>;  // steps
 
-// All ranks run collectives in one order: that of the graph, as far as the data
-// edges allow. The planner would otherwise order them by sizes, which may
-// differ between ranks. Adds an edge from each collective to the next one, and
-// from the operands of a bucket to its first node. Returns the calls in that
-// order. `nodes`: of the steps; `entries`: their kernels; `edges` (from, to):
-// of the data.
+// All ranks run collectives in one order: the graph's, as far as the data edges
+// allow. The planner would otherwise order them by sizes, which may differ
+// between ranks. Adds an edge from each collective to the next one, and from
+// the operands of a bucket to its first node. Returns the calls in that order.
+// `nodes`: the steps' nodes; `entries`: their kernels; `edges` (from, to): the
+// data dependencies.
 std::vector<CollectiveCall> ChainCollectives(
     const std::vector<const Node*>& nodes,
     const std::vector<const KernelEntry*>& entries,

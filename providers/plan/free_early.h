@@ -14,11 +14,11 @@ struct Occupant {
   std::vector<int> readers;  // steps, in order
 };
 
-// For results in other memory: their step stays in its place.
+// Not in the arena: do not move this step.
 inline constexpr size_t kElsewhere = std::numeric_limits<size_t>::max();
 
-// The order of steps 0 … n-1, in which some steps are moved forward: those that
-// are the last to keep a value and whose results take less memory than it.
+// The order of steps 0 … n-1, in which a step moves forward if it is the last
+// to keep a value alive and its results take less memory than that value.
 // Example: a backward GEMM wants an activation along another axis than the
 // forward did, and its FP8 copy is made when the forward is done with the
 // activation, not when the GEMM comes. No step moves before a writer of its

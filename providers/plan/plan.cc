@@ -721,7 +721,7 @@ class Planner {
   }
 
   // Writes steps and copies in their final order, and at last the place of each
-  // slot, which is that of its memory.
+  // slot's memory.
   void Emit() {
     for (auto [from, to] : snapshots_) {
       plan_.before.push_back({SlotOfMemory(from), SlotOfMemory(to)});

@@ -72,8 +72,8 @@ struct Step {
   Kernel kernel;
   std::vector<int> inputs, outputs;  // indices of slots; -1: omitted
   int workspace = -1;                // the slot; -1: none
-  // This step and those after it, so many in all, run in one call of `many`;
-  // 1: it runs alone. Only the first of them says so.
+  // Number of consecutive steps launched in one call of `many`, starting here;
+  // 1: it runs alone. Set only on the first of them.
   size_t together = 1;
   KernelOfMany many = nullptr;
   // Which of the plan's amaxes the kernel finds known for input 0, and the
@@ -84,7 +84,7 @@ struct Step {
   std::vector<Guard> guards = {};  // it runs only if all hold
   // A call of collectives that may run beside the steps that follow; the first
   // step of the call says so. And how many of these calls, from the plan's
-  // first, are done before this step runs, or those with which it runs.
+  // first, are done before this step and the steps launched with it run.
   bool beside = false;
   size_t awaits = 0;
 };

@@ -9,8 +9,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Of steps that are like the first one of a group, so many are looked at. It
-// keeps the time linear in the size of the graph.
+// Most steps that are examined for a group. It keeps the time linear in the
+// size of the graph.
 constexpr size_t kLookAhead = 256;
 
 // Workspaces of a group may raise the most bytes in use by this amount.
@@ -92,7 +92,7 @@ class Grouping {
     return group;
   }
 
-  // Whether the workspace of a step fits beside those of a group.
+  // Whether the workspace of a step fits beside a group's workspaces.
   bool HasRoom(size_t from, size_t to) const {
     size_t bytes = workspaces_[from];
     return bytes == 0 || live_[to] + joined_[to] + bytes <= most_ + kAllowance;

@@ -16,7 +16,7 @@ namespace onnx_fp8 {
 // the most bytes in use at a step. Workspaces of steps that run together may
 // raise it by a mebibyte: most kernels of many nodes need little.
 //
-// `order`: the steps. `many`: of each step; null: it runs alone. `edges`
+// `order`: the steps. `many`: one per step; null: it runs alone. `edges`
 // (from, to): steps in the order in which they must stay. `buffers`: the arena
 // in that order, with places in it as times. Returns for each place in the new
 // order the place of the first step that runs together with it.

@@ -29,8 +29,8 @@ std::span<const GpuPeaks> KnownGpus();
 // null: another GPU, or a version that is slower (PCIe, NVL, a part of a GPU).
 const GpuPeaks* FindGpu(std::string device);
 
-// The peak of the node's operations: that of the operands of a product or an
-// attention, else that of floats.
+// The peak of the node's operations: for the operands' dtype of a product or an
+// attention, else for floats.
 double PeakOf(const Node& node, const GpuPeaks& gpu);
 
 // The shares of their peaks that real kernels reach.
@@ -43,8 +43,8 @@ struct Efficiency {
   double attention = 0.35;
 };
 
-// The seconds that the node takes on a GPU at these shares: the longer of those
-// of its operations and of its bytes.
+// The seconds that the node takes on a GPU at these shares: for its operations
+// or for its bytes, whichever takes longer.
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
                  const Efficiency& efficiency);
 

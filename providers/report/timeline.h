@@ -50,8 +50,8 @@ struct Timeline {
   // Seconds in which nothing computes: step − compute. The rest of the
   // communication is hidden.
   double exposed = 0;
-  // Operations of products and attention, without those that only a fused
-  // backward of attention needs: it counts twice its forward.
+  // Operations of products and attention, without the operations that only a
+  // fused backward of attention needs: it counts twice its forward.
   double model_flops = 0;
   std::vector<WorkTotal> work;          // longest first
   std::vector<CallsTotal> collectives;  // longest first
@@ -60,8 +60,8 @@ struct Timeline {
 // Nodes compute one after the other in the plan's order. Collectives run one
 // after the other beside them. A collective starts when the nodes before it
 // have run, so that its operands are ready, and the collective before it; a
-// node waits for those of its operands that come from collectives. Collectives
-// that the plan joins are one call (Step::together).
+// node waits for operands that come from collectives. Collectives that the plan
+// joins are one call (Step::together).
 //
 // A node takes SecondsOf, a collective CostOfRing. `seed`: the value with which
 // the backward begins; null: there is none.

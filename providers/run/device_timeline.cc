@@ -189,8 +189,8 @@ void DeviceTimeline::Finish() {
   }
 }
 
-// Fills owned_. A launch whose records are not as many as those of its
-// recording stays without owners, and so do launches that nobody can count.
+// Fills owned_. A launch stays without owners if it has more or fewer records
+// than its recording, or if launches can't be counted.
 void DeviceTimeline::FindOwners(std::vector<Activity> activities) {
   std::ranges::stable_sort(activities, {}, &Activity::begin);
   std::map<uint32_t, std::vector<Owned>> launches;

@@ -30,8 +30,8 @@ class DeviceTimeline {
   // time, one is recorded.
   static constexpr int64_t kStepsBefore = 2;
 
-  // Of `steps` steps of a run, which `file` gets as a Chrome trace; "": no
-  // file. The peaks are those of the provider's GPU, if they are known.
+  // Observes `steps` steps of a run, which `file` gets as a Chrome trace; "":
+  // no file. Compares them with the peaks of the provider's GPU, if known.
   // REQUIRES: the provider has activities(). It and the graphs of all nodes
   // outlive the timeline. Errors: the file can't be written.
   DeviceTimeline(ExecutionProvider& provider, const std::string& file,

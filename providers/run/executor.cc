@@ -33,8 +33,7 @@ void CheckType(const char* what, const Value& value, const Tensor& tensor) {
        TypeText(tensor));
 }
 
-// Calls `allocate`. Its errors are those of memory: they say what the plan
-// needs.
+// Calls `allocate`, and adds to its errors how much memory the plan needs.
 template <typename F>
 auto Allocated(const Plan& plan, F allocate) {
   try {
@@ -70,8 +69,8 @@ std::string WhereOf(std::span<const Step> steps) {
                            : Concat(where, ", and ", steps.size() - 1, " more");
 }
 
-// "y: float[2] = AllReduce<…>". Ranks may call operands by other names: that of
-// a constant is its value.
+// "y: float[2] = AllReduce<…>". Ranks may call operands by other names: a
+// constant's name is its value.
 std::string WithoutOperands(const Node& collective) {
   std::string text = Print(collective);
   return text.substr(0, text.rfind(">(") + 1);
@@ -268,7 +267,7 @@ void Executor::CountTransfers() {
 }
 
 // Ranks that ran other collectives, or in another order, would wait for each
-// other forever, or take each other's data for their own. Only those of one
+// other forever, or take each other's data for their own. Only the ranks of one
 // group need to agree: data ranks with fewer samples may divide tokens in
 // another way.
 void Executor::CompareCollectives() {
@@ -387,7 +386,7 @@ void Executor::BindFetched() {
   if (Records()) own_fetched_ = fetched_;
 }
 
-// The caller's results are never those of the next Run.
+// The next Run never writes the caller's results.
 TensorMap Executor::Outputs() {
   if (Records()) {
     for (size_t i = 0; i < fetched_.size(); ++i) {

@@ -27,11 +27,11 @@ inline constexpr char kHalfUpdated[] = "";
 // Runs one graph of concrete shapes; REQUIRES that the provider outlives it.
 //
 // State lives with the caller, so that several executors (micro and apply,
-// other shapes) share it. Initializers with a role, and those that Graph::state
-// binds, are state. Run reads their entries and updates bound entries in place.
-// A bound initializer without an entry gets a clone of its data as entry; an
-// unbound one is then read from the graph. Entries of other names are left
-// alone. Nothing is ever written into the graph.
+// other shapes) share it. Initializers with a role, and initializers bound by
+// Graph::state, are state. Run reads their entries and updates bound entries in
+// place. A bound initializer without an entry gets a clone of its data as
+// entry; an unbound one is then read from the graph. Entries of other names are
+// left alone. Nothing is ever written into the graph.
 //
 // The same graph, feeds, state, draw and thread count give the same bits.
 class Executor {
@@ -64,7 +64,7 @@ class Executor {
   TensorMap Run(const TensorMap& feeds, TensorMap& state, uint64_t draw = 0);
 
   // The same for a caller who knows positions and has memory for the results:
-  // feeds[i] is that of graph->inputs[i], results[i] receives
+  // feeds[i] belongs to graph->inputs[i], results[i] receives
   // graph->outputs[i]. Kernels write their results there; only outputs that are
   // not results of kernels, and results that share their first byte with a
   // feed, are copied. REQUIRES: a graph without state, on a provider with
@@ -135,8 +135,8 @@ class Executor {
   std::shared_ptr<SharedArena> arena_;
   const void* bound_arena_ = nullptr;  // where the slots lie
   std::vector<Tensor> slots_;          // one per slot of the plan
-  // Of a provider that records: the steps of a Run, and the addresses of state
-  // and arena that they use. Feeds and results then have memory of their own.
+  // If the provider records: the steps of a Run, and the addresses of state and
+  // arena that they use. Feeds and results then have memory of their own.
   std::unique_ptr<Recording> recording_;
   std::vector<const void*> recorded_;  // or of the last Run
   DeviceTimeline* timeline_ = nullptr;

@@ -3,11 +3,10 @@
 // The backward pass of attention. The probabilities are computed again from
 // lse, in transposed blocks: rows are columns of the scores, that is keys. If
 // lse is large, its rounding would show in them; then their sum is computed
-// first. A
-// task has the keys of one *split* of one head: it finishes their dk and dv,
-// and its part of dq. Then the parts are added, those of dq over splits, those
-// of dk and dv over the heads that share them. The order of these sums depends
-// on sizes alone.
+// first. A task has the keys of one *split* of one head: it finishes their dk
+// and dv, and its part of dq. Then the parts are added: dq over splits, dk and
+// dv over the heads that share them. The order of these sums depends on sizes
+// alone.
 #include "providers/cpu/attention/backward.h"
 
 #include <algorithm>
@@ -130,7 +129,7 @@ class BackwardPass {
 
   const T* Lse() const { return ctx_.In(in_.y() + 1).template data<T>(); }
 
-  // Such as that of a row whose mask is the lowest float in all columns.
+  // For example where the mask of a row is the lowest float in all columns.
   static bool IsLarge(T lse) {
     return std::fabs(lse) > kLargeLse && std::isfinite(lse);
   }

@@ -149,7 +149,7 @@ class ForwardPass {
                     .c = s.data,
                     .ldc = s.ld},
                    0, column);
-      // Of the piece's first row.
+      // Columns that the piece's first row sees.
       int64_t first = z_.Columns(row + i + 1) - column;
       for (int64_t r = 0; relative_ && r < count; ++r) {
         AddBias(s.From(r).data,

@@ -40,7 +40,7 @@ inline T Fold(T* x, F f) {
   return x[0];
 }
 
-// Of each row, n elements: the product of x and y.
+// For each row: the dot product of n elements of x and y.
 template <typename T>
 void DotRows(const HeadRows<const T>& x, const HeadRows<const T>& y,
              int64_t rows, int64_t n, T* result) {
@@ -75,8 +75,7 @@ template <typename T>
 struct SoftmaxState {
   T largest = -std::numeric_limits<T>::infinity();  // of the scores so far
   T total = 0;                                      // of the powers so far
-  // Of the results before the last block: they were computed with another
-  // largest score.
+  // Rescales the results of earlier blocks, which had another largest score.
   T factor = 1;
 };
 
@@ -178,7 +177,7 @@ struct ScoreGradientRows {
   HeadRows<E> p, ds;       // results; they may be `scores` and `dp`
   int64_t rows, begin, n;
   int64_t hidden, step;
-  // Of the columns: the log of the sum of e^scores, 1 / the sum of e^(scores -
+  // For each column: the log of the sum of e^scores, 1 / the sum of e^(scores -
   // lse), and the product of result and its gradient.
   const T *lse, *share, *along;
   T scale;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // QuantizeTensor, QuantizeWith, QuantizeAmax, Amax, UpdateScale. The results
-// equal, bit for bit, those of the bodies in graph/schemas/quantize.cc.
+// equal the bodies in graph/schemas/quantize.cc bit for bit.
 #include "providers/cpu/fp8/quantize.h"
 
 #include <algorithm>

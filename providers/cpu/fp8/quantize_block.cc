@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// QuantizeBlock. The results equal, bit for bit, those of its body in
-// graph/schemas/quantize_block.cc.
+// QuantizeBlock. The results equal its body in graph/schemas/quantize_block.cc
+// bit for bit.
 #include <algorithm>
 #include <atomic>
 #include <bit>

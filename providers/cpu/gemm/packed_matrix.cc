@@ -33,8 +33,8 @@ void PackedMatrix::Pack(const GemmOperand& b, int64_t k, int64_t n) {
 }
 
 // One block of the kernel for each layer of depth; `a` is read from its own
-// memory, or packed if its units do not lie side by side. The layers are those
-// of Gemm(), so the sums have the same order.
+// memory, or packed if its units do not lie side by side. The layers equal
+// Gemm()'s, so the sums have the same order.
 void PackedMatrix::Multiply(const GemmProblem& p, int64_t row,
                             int64_t column) const {
   if (b_.dtype == DType::kDouble || p.k == 0) {

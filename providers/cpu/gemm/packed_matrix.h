@@ -24,9 +24,9 @@ class PackedMatrix {
   // c (M,N') = scale · op(a) (M,K') · (K' rows of op(b) from `row` on, N'
   // columns from `column` on). With `accumulate`, which needs scale 1, c +=
   // that product. `p` describes it; p's b and bias are not read. With row and
-  // column 0 the bits are those of Gemm(). REQUIRES: a of b's dtype, float
-  // results; row + p.k <= K and column + p.n <= N; `row` is a multiple of the
-  // panels' DepthUnit, `column` of
+  // column 0 the bits equal Gemm()'s. REQUIRES: a of b's dtype, float results;
+  // row + p.k <= K and column + p.n <= N; `row` is a multiple of the panels'
+  // DepthUnit, `column` of
   // 32. Rows of an `a` of bfloat16 that is not transposed have zeros up to a
   // depth that is a multiple of 32, and memory for a number of rows that is
   // one.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Loops over arrays of small floats, one set per instruction set. All sets give
-// the same bits: those of onnx_fp8/float8.h.
+// the bits of onnx_fp8/float8.h.
 #pragma once
 
 #include <cstdint>

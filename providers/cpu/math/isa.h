@@ -27,7 +27,8 @@ const char* Name(Isa isa);
 
 // From now on ActiveIsa() is the set of this name; "auto" is the best one. For
 // tests and measurements, while nothing is computed. Errors: an unknown name,
-// or a set that this machine can't run; the message lists those that it can.
+// or a set that this machine can't run; the message lists the sets that it can
+// run.
 void ForceIsa(std::string_view name);
 bool IsaIsForced();
 

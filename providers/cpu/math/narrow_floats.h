@@ -58,8 +58,8 @@ struct KeptFloat16 {
   operator float() const { return std::bit_cast<float>(WidenFloat16(bits)); }
 };
 
-// y = x, for x of the 16-bit dtype `from`. All instruction sets give the same
-// bits: those of Decode().
+// y = x, for x of the 16-bit dtype `from`. All instruction sets give the bits
+// of Decode().
 void WidenFloats(DType from, const void* x, float* y, int64_t n);
 
 // y = x, rounded to the 16-bit dtype `to`: to the nearest, ties to even, beyond

@@ -233,7 +233,7 @@ void GradientMap(KernelContext& ctx, F f) {
 }
 
 // dx = dy f(x), and dbias, the sum of dx over all but the last axis, in double.
-// The sum is that of the numbers before dx is rounded to 16 bits.
+// dx is summed before it is rounded to 16 bits.
 template <typename F>
 void BiasGradientMap(KernelContext& ctx, F f) {
   constexpr int64_t kBlock = kRowsPerSum;

@@ -423,7 +423,7 @@ struct RightOp {
   }
 };
 
-// Of a signed integer: leaves -1 of a negative one.
+// Arithmetic shift of a signed integer: a negative one ends as -1.
 struct SignedRightOp {
   template <typename T>
   T operator()(T a, T b) const {

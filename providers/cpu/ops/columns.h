@@ -27,8 +27,8 @@ class TapRanges {
 };
 
 // Rows first … last of the columns of x (channels, in), at the positions begin
-// … end; `ld` elements from row to row. `ranges`: those of w. T: float or
-// double.
+// … end; `ld` elements from row to row. `ranges`: the tap ranges of w. T: float
+// or double.
 template <typename T>
 void ToColumns(const Window& w, const TapRanges& ranges, const T* x,
                int64_t first, int64_t last, int64_t begin, int64_t end,

@@ -299,7 +299,7 @@ void Col2Im(KernelContext& ctx) {
   const TapRanges ranges(w);
   DispatchFloat(x.dtype(), ctx.Where(), [&]<typename T>() {
     std::fill_n(y.data<T>(), y.size(), T{0});
-    // One image whose channels are those of all images.
+    // One image with the channels of all images.
     AddColumns(w, ranges, x.data<T>(), x.dim(0) * shape[1], 0, x.dim(2),
                y.data<T>());
   });

@@ -130,8 +130,8 @@ void GatherND(KernelContext& ctx) {
       [&](int64_t i) { return offsets[static_cast<size_t>(i)]; }, y);
 }
 
-// For each row of dx, the places in the indices that name it, in order: those
-// of row r are places[first[r]] … places[first[r + 1] - 1].
+// For each row of dx, the places in the indices that name it, in order:
+// places[first[r]] … places[first[r + 1] - 1] for row r.
 struct RowPlaces {
   std::vector<int64_t> first, places;
 };

@@ -222,7 +222,7 @@ void SoftmaxCrossEntropyGrad(KernelContext& ctx) {
 
 // --- ours, of float or double scores (N, C) ---------------------------------
 
-// Errors: scores with other axes, and those of SamplesOf.
+// Errors: scores with other axes, and as SamplesOf's.
 Samples SamplesOfRows(const KernelContext& ctx, const Tensor& scores,
                       const Tensor& labels) {
   Samples s =
@@ -316,8 +316,8 @@ void CrossEntropyGrad(KernelContext& ctx) {
   });
 }
 
-// (dloss, scores, labels) -> loss, dscores. The bits are those of CrossEntropy
-// and CrossEntropyGrad, but each row is read from memory once.
+// (dloss, scores, labels) -> loss, dscores. The bits equal CrossEntropy's and
+// CrossEntropyGrad's, but each row is read from memory once.
 void CrossEntropyWithGrad(KernelContext& ctx) {
   double dloss = NumberIn(ctx, 0);
   const Tensor& x = Operand(ctx, 1);

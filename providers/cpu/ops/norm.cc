@@ -64,7 +64,7 @@ PerElement<T> ToElements(const KernelContext& ctx, size_t i, const Tensor& x,
   Check(BroadcastShapes(t.shape(), x.shape(), ctx.Where()) == x.shape(), "[",
         ctx.Where(), "] expected input ", i, " to broadcast to ",
         ToString(x.shape()), ", got ", ToString(t.shape()));
-  // If axes before those of the row vary, it has one value per element of x.
+  // If axes in front of a row's axes vary, it has one value per element of x.
   int64_t lead = t.rank() - static_cast<int64_t>(rows.tail.size());
   bool per_row = false;
   for (int64_t a = 0; a < lead; ++a) per_row = per_row || t.dim(a) != 1;
@@ -148,7 +148,7 @@ struct Source {
 
 template <bool kAdd>
 void LayerNormalization(KernelContext& ctx) {
-  constexpr size_t k = kAdd;  // operands and results before those of the norm
+  constexpr size_t k = kAdd;  // operands and results before the norm's
   Source<kAdd> source(ctx);
   const Tensor& x = source.x;
   Operand(ctx, k + 1);

@@ -51,7 +51,7 @@ int64_t CountInside(const Place& p) {
   return count;
 }
 
-// Taps inside the input or its padding, without those that ceil_mode adds.
+// Taps inside the input or its padding, without taps that ceil_mode adds.
 int64_t CountPadded(const Window& w, const Place& p) {
   int64_t count = 1;
   for (size_t d = 0; d < 3; ++d) {

@@ -87,7 +87,7 @@ std::vector<float> Floats(const Tensor& t) {
   return {f.data<float>(), f.data<float>() + f.size()};
 }
 
-// The type of the codes: that of the zero points, or an attribute.
+// The type of the codes: the zero points' dtype, or an attribute.
 DType TargetOf(const KernelContext& ctx) {
   if (ctx.HasIn(2)) return ctx.In(2).dtype();
   auto dtype = static_cast<DType>(ctx.Int("output_dtype", 0));

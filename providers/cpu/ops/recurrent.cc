@@ -154,7 +154,7 @@ Cell CellOf(const KernelContext& ctx, int64_t gates,
   return cell;
 }
 
-// The data of one direction. Rows are those of `batch`.
+// The data of one direction. A row is an element of the batch.
 template <typename T>
 struct Run {
   const Cell& cell;

@@ -44,8 +44,8 @@ void ReduceRow(const T* x, int64_t n, Acc* acc) {
   });
 }
 
-// Op over elements [from, to) of those that one result reduces, the first of
-// which is x.
+// Op over elements [from, to) of the elements that a result reduces; x is the
+// first one.
 template <typename Op, typename Acc, typename T>
 Acc ReduceResult(const T* x, const BroadcastPlan& reduced, int64_t from,
                  int64_t to) {
@@ -400,7 +400,7 @@ void ReduceExtreme(KernelContext& ctx) {
     return;
   }
   if (x.size() == 0 && IsInteger(x.dtype())) {
-    // The extreme of no elements is that of the dtype, not of int64.
+    // The extreme of no elements is the dtype's, not int64's.
     Tensor y = Result(ctx, 0, x.dtype(), ReductionOf(ctx, x).shape);
     DispatchNumeric(x.dtype(), ctx.Where(), [&]<typename T>() {
       std::fill_n(y.data<T>(), y.size(), Op::template Init<T>());

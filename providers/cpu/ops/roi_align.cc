@@ -17,7 +17,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Of one region: a larger one is no region of an image.
+// Limit for one region: a larger one is no region of an image.
 constexpr int64_t kMaxSamples = 1 << 26;
 
 // Four elements of a plane and their weights.

@@ -130,8 +130,8 @@ void ScatterND(KernelContext& ctx) {
 }  // namespace
 
 void RegisterScatter(KernelRegistry& r) {
-  // The result may lie in the data's memory, but never in that of the updates:
-  // indices may repeat and permute elements.
+  // The result may lie in the data's memory, but never in the updates': indices
+  // may repeat and permute elements.
   r.Add("ScatterElements", ScatterElements, {.in_place = {{0, 0}}});
   r.Add("ScatterND", ScatterND, {.in_place = {{0, 0}}});
   r.Add("Scatter", ScatterElements, {.in_place = {{0, 0}}});

@@ -15,7 +15,8 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-// Of the 16 threads that share a row. All threads of the warp call it.
+// The maximum over the 16 threads that share a row. All threads of the warp
+// call it.
 __device__ float LargestInLine(float x) {
   for (int lanes = kEdge / 2; lanes > 0; lanes /= 2) {
     x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));

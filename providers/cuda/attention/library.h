@@ -29,10 +29,11 @@ struct LibraryProblem {
   float scale;  // no NaN
   bool causal;
   bool keeps_lse;  // of the forward pass; the backward pass always reads it
-  // Of the backward pass: equal operands give equal bits. Without it the pass
-  // is faster and needs less workspace.
+  // Backward pass: equal operands give equal bits. Without it the pass is
+  // faster and needs less workspace.
   bool deterministic = true;
-  // dy has the strides of y; dq, dk and dv those of q, k and v. lse is packed.
+  // dy has the strides of y; dq, dk and dv have the strides of q, k and v. lse
+  // is packed.
   LibraryStrides q, k, v, y;
   auto operator<=>(const LibraryProblem&) const = default;
 };

@@ -99,7 +99,7 @@ __device__ inline AttentionHead HeadOf(const AttentionOperands& z,
                                        int64_t batch, int64_t head) {
   AttentionHead h = {batch, head, nullptr, nullptr};
   if (z.relative) {
-    // Of row 0 and column 0.
+    // The bias at row 0 and column 0.
     h.relative = z.relative + head * (z.t + z.s - 1) + z.t - 1;
   }
   if (z.bias) {
@@ -118,7 +118,7 @@ __device__ inline TensorRows QueryRows(const AttentionOperands& z,
                                        const AttentionHead& h) {
   return {z.q, PlaceOf(z.q_at, h.batch, h.head), z.q_at.row, z.t, z.d, z.read};
 }
-// Of the gradient of y.
+// Rows of the gradient of y.
 __device__ inline TensorRows GradientRows(const AttentionOperands& z,
                                           const AttentionHead& h) {
   return {z.dy, PlaceOf(z.y_at, h.batch, h.head), z.y_at.row, z.t, z.e, z.read};

@@ -2,7 +2,7 @@
 //
 // The ops of graph/schemas/collectives.cc, by NCCL on the provider's stream. A
 // sum of NCCL adds the ranks' elements in an order of its own. All ranks get
-// the same bits, but not those of the communicators of the host. A maximum of
+// the same bits, but not the bits of the host's communicators. A maximum of
 // NCCL loses NaN; here NaN in an operand is an error of the node.
 #include "providers/cuda/collectives/collectives.h"
 
@@ -66,7 +66,7 @@ void NcclAllReduce(KernelContext& ctx) {
       "ncclAllReduce");
 }
 
-// The rows that an all-gather keeps, and those that all ranks have.
+// The rows that an all-gather keeps, and the rows of all ranks.
 struct GatheredRows {
   int64_t kept, all;
 };

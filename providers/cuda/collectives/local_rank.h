@@ -5,9 +5,9 @@
 
 namespace onnx_fp8::cuda {
 
-// The number of this process among those of its machine, as the launcher's
-// variables say; 0 without one. `variable` is std::getenv but for tests.
-// Errors: a variable that is no number.
+// The number of this process on its machine, as the launcher's variables say; 0
+// without one. `variable` is std::getenv but for tests. Errors: a variable that
+// is no number.
 int LocalRank(const std::function<const char*(const char*)>& variable);
 
 // The device of the process `local_rank` of a machine, of the `count` that it

@@ -15,7 +15,7 @@ namespace onnx_fp8::cuda {
 // CUDA graph may record them. The host starts a work at once and never waits.
 class SideStream : public SideQueue {
  public:
-  // `main` must outlive it. Errors: those of the CUDA runtime.
+  // `main` must outlive it. Errors: the CUDA runtime's.
   explicit SideStream(Queue& main) : main_(main) {}
   ~SideStream() override;
 
@@ -24,7 +24,7 @@ class SideStream : public SideQueue {
   void Await() override;
   void Drop() override;
 
-  // Waits until all works are done. Errors: those of the works.
+  // Waits until all works are done. Errors: failures of the works.
   void Synchronize() { side_.Synchronize(); }
 
  private:

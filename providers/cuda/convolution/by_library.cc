@@ -67,8 +67,8 @@ bool IsWeightGradient(const ConvolutionSizes& z) {
          z.c * Window::Product(z.w.kernel) > z.n * places;
 }
 
-// The channels of each group lie between those of the others, unless there is
-// one image: no stride leads from channel to channel.
+// The channels of all groups interleave, unless there is one image: no stride
+// leads from channel to channel.
 bool GroupsApart(const ConvolutionSizes& z) {
   return IsWeightGradient(z) && z.group > 1 && z.n > 1;
 }
@@ -145,7 +145,7 @@ Copies CopiesOf(const ConvolutionSizes& z, Kept kept) {
   return copies;
 }
 
-// Of the library alone.
+// The library's own workspace.
 std::optional<size_t> LibraryAlone(const KernelContext& ctx,
                                    const ConvolutionSizes& z,
                                    const ConvolutionOperands& operands) {

@@ -8,8 +8,8 @@
 
 namespace onnx_fp8::cuda {
 
-// Of a Conv or ConvTranspose node: images, groups, and the channels of x and of
-// y in one group.
+// Sizes of a Conv or ConvTranspose node: images, groups, and the channels of x
+// and of y in one group.
 struct ConvolutionSizes {
   bool transposed;
   int64_t n, group, c, m;

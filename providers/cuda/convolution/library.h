@@ -34,9 +34,10 @@ struct ConvolutionTensor {
 };
 
 // The tensors are x (N,C,space…), weight (M,C/groups,window…) and y
-// (N,M,space…), with two or three axes of space. Of the axes of the other
-// vectors, each position o of y reads x at o · stride + k · dilation - pad for
-// tap k. There are as many positions as fit into x with its pads.
+// (N,M,space…), with two or three axes of space. The other vectors have an
+// element per axis of space: position o of y reads x at o · stride + k ·
+// dilation - pad for tap k. There are as many positions as fit into x with its
+// pads.
 struct ConvolutionProblem {
   ConvolutionPass pass;
   Kept kept;  // all tensors; sums are floats

@@ -24,8 +24,8 @@ __device__ inline uint32_t Encode(float x) {
 }
 
 // The code of the product of x and the factor. If a product is NaN, a GPU drops
-// its sign. The code has the sign that a CPU gives: that of x if x is NaN, else
-// that of the factor if it is NaN, else minus (0 times infinity).
+// its sign. The code has the sign that a CPU gives: x's if x is NaN, else the
+// factor's if it is NaN, else minus (0 times infinity).
 template <bool kE4M3>
 __device__ inline uint32_t EncodeProduct(float x, float factor) {
   float y = x * factor;

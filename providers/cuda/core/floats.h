@@ -49,7 +49,7 @@ struct FloatsOut {
 
 inline FloatsIn AsOperand(const FloatsOut& y) { return {y.data, y.kept}; }
 
-// Whether all tensors, of those that there are, are kept so.
+// Whether all tensors that are present are kept so.
 inline bool AreKept(Kept kept, std::initializer_list<FloatsIn> all) {
   return std::ranges::all_of(
       all, [kept](const FloatsIn& x) { return !x.data || x.kept == kept; });

@@ -118,8 +118,8 @@ __device__ uint32_t WordOf(Two two) {
   return word;
 }
 
-// Rounds both numbers to those that are kept, and returns them as one word.
-// REQUIRES: they are kept in 16 bits.
+// Rounds both numbers as they are kept, and returns them as one word. REQUIRES:
+// they are kept in 16 bits.
 __device__ inline uint32_t Round2(Kept kept, float& a, float& b) {
   if (kept == Kept::kBFloat16) {
     uint32_t word = WordOf(__floats2bfloat162_rn(a, b));

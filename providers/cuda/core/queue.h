@@ -27,7 +27,7 @@ struct Complaint {
 // The stream of a provider, and what its kernels share.
 class Queue {
  public:
-  // Errors: those of the CUDA runtime.
+  // Errors: the CUDA runtime's.
   explicit Queue(const ProviderOptions& options = {});
   ~Queue();
   Queue(const Queue&) = delete;
@@ -51,8 +51,8 @@ class Queue {
   Complaint* complaint() { return complaint_; }
   uint32_t MessageNumber(const std::string& message);
 
-  // Waits until all work is done. Errors: those of that work; the message of a
-  // complaint and its value.
+  // Waits until all work is done. Errors: failures of that work; the message of
+  // a complaint and its value.
   void Synchronize();
 
  private:

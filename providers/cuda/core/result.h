@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A float result as a kernel writes it: as floats, as FP8 codes whose scale was
-// given before, or as both. The bits are those of a kernel that reads the
-// floats and quantizes them. A given scale of 0 means "not yet": the scale is
-// then the result's own. A kernel that quantizes is started twice. The first
+// given before, or as both. The bits equal the result of a kernel that reads
+// the floats and quantizes them. A given scale of 0 means "not yet": the scale
+// is then the result's own. A kernel that quantizes is started twice. The first
 // start writes and measures the result, but only measures it if there is no
 // scale yet. The second start writes the quantizer's scale and amax, which are
 // complete then, and the result if the first one did not. So results may lie
@@ -34,7 +34,7 @@ __host__ __device__ inline bool Pads(const MatrixSizes& m) {
   return m.to_rows != m.rows || m.to_columns != m.columns;
 }
 
-// Those of n elements, whose codes may have zeros up to whole units.
+// The sizes for n elements, whose codes may have zeros up to whole units.
 __host__ __device__ inline MatrixSizes SizesOf(int64_t n, int64_t columns,
                                                bool pads) {
   int64_t rows = columns > 0 ? n / columns : 0;

@@ -177,7 +177,7 @@ inline void AddPartials(const KernelContext& ctx, const float* partial,
 struct SummedRows {
   int64_t rows, columns;
 
-  // Of partial sums.
+  // Partial sums per column.
   int64_t parts() const { return DivideUp(rows, kRowsPerSum); }
   size_t bytes() const {
     return static_cast<size_t>(parts() * columns) * sizeof(float);

@@ -8,7 +8,7 @@
 namespace onnx_fp8::cuda {
 
 // The most bytes, static ones included, that a block can have on this device.
-// Errors: those of the CUDA runtime.
+// Errors: the CUDA runtime's.
 inline int MostShared() {
   int device = 0, bytes = 0;
   ONNX_FP8_CUDA(cudaGetDevice(&device));

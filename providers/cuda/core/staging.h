@@ -20,8 +20,8 @@ class Staging {
   // Adds the copy to the stream. The host's memory may change when this
   // returns. It waits only if all blocks are in use. Errors: the runtime's.
   void ToDevice(const void* host, void* device, size_t bytes);
-  // Returns when the bytes are on the host. Errors: the runtime's, and those of
-  // the work before.
+  // Returns when the bytes are on the host. Errors: the runtime's, and failures
+  // of earlier work.
   void ToHost(const void* device, void* host, size_t bytes);
 
  private:

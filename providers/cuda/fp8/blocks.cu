@@ -100,7 +100,7 @@ bool IsBoth(const KernelContext& ctx) {
   return ctx.node().op == "QuantizeBlockTranspose";
 }
 
-// The blocks of x. If `turned`, attributes are those of the transpose.
+// The blocks of x. If `turned`, attributes describe the transpose.
 BlockGrid GridIn(const KernelContext& ctx, bool turned) {
   int64_t rows = ctx.Int("block_rows", 0);
   int64_t columns = ctx.Int("block_columns", 0);

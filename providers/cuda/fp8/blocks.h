@@ -47,8 +47,8 @@ struct Blocks {
   float* amax_out;
   uint8_t* q;
   // If `turned`, each column, or each part of a column, has a scale. The kernel
-  // writes the transpose of the codes to q_turned, and the scales as those of
-  // the transpose; q is null. A null q_turned means that no node reads the
+  // writes the transpose of the codes to q_turned, and the scales in the order
+  // of the transpose; q is null. A null q_turned means that no node reads the
   // codes.
   bool turned;
   uint8_t* q_turned;
@@ -61,14 +61,14 @@ __device__ inline int64_t ScaleAt(const Blocks& b, int64_t down,
   return b.turned ? across * b.down + down : down * b.across + across;
 }
 
-// Of kernels that hold elements: a tile has 128 columns, and a warp holds 8
+// For kernels that hold elements: a tile has 128 columns, and a warp holds 8
 // rows of it.
 inline constexpr int kWarps = 8;  // of most blocks of threads
 inline constexpr int kTileColumns = 128, kRowsOfWarp = 8;
 inline constexpr int kTileRows = kRowsOfWarp * kWarps;
 // Tiles with as many rows as columns.
 inline constexpr int kSquareWarps = kTileColumns / kRowsOfWarp;
-// Of the others: neighbors in a row.
+// For other kernels: neighbors in a row.
 inline constexpr int kLanes = 32;
 
 inline bool IsNarrow(const Blocks& b) { return b.x.kept != Kept::kFloat; }
@@ -111,7 +111,7 @@ void StartBlocks(cudaStream_t stream, std::span<Blocks> all,
 // Quantizes the tensors whose blocks are held at once, but for kTurnedParts and
 // kBothParts, and measures the columns of kColumns.
 void QuantizeHeld(cudaStream_t stream, std::span<Blocks> all);
-// Quantizes those of kTurnedParts.
+// Quantizes the tensors of kTurnedParts.
 void QuantizeTurned(cudaStream_t stream, std::span<Blocks> all);
 // The transposed codes of kColumns and kOthers, by their factors.
 void EncodeTurned(cudaStream_t stream, std::span<Blocks> all);

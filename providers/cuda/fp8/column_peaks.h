@@ -123,7 +123,7 @@ __device__ void StoreFactors(const Blocks& b, Tile tile,
   }
 }
 
-// Those of this warp's rows, for each column of the tile.
+// The factors of this warp's rows, for each column of the tile.
 __device__ inline const float* FactorsOfWarp(const Blocks& b,
                                              const float* factors) {
   return factors + (threadIdx.x / 32 >> b.shift) * kTileColumns;

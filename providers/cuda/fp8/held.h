@@ -155,7 +155,7 @@ struct InRun {
 
 // ---- amaxes
 
-// The magnitudes in a word. kFinite: 0 for those that are not finite.
+// The magnitudes in a word. kFinite: 0 for NaN and infinity.
 template <Kept kKept, bool kFinite>
 __device__ uint32_t Magnitudes(uint32_t word) {
   if constexpr (kKept == Kept::kFloat) {
@@ -246,7 +246,7 @@ __device__ uint32_t FinitePeak(const Vector (&x)[kCount], AmaxPart& seen) {
   return PeakOfWord<kKept>(PeakOfVector<kKept, false>(peaks));
 }
 
-// That of each vector.
+// The same for each vector by itself.
 template <Kept kKept, int kCount>
 __device__ void FinitePeaks(const Vector (&x)[kCount], AmaxPart& seen,
                             uint32_t (&peaks)[kCount]) {

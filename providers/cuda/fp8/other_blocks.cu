@@ -38,8 +38,8 @@ __device__ void LoadRow(const Blocks& b, int64_t row, int64_t column,
   }
 }
 
-// Raises the peaks of the blocks in block row `down` to those that a warp has
-// seen. All lanes call it.
+// Raises the peaks of the blocks in block row `down` to the peaks that a warp
+// has seen. All lanes call it.
 __device__ void Raise(const Blocks& b, int64_t down, int64_t column,
                       const uint32_t (&seen)[kPerThread]) {
   constexpr unsigned kAll = 0xFFFFFFFFu;

@@ -3,7 +3,7 @@
 // QuantizeBlockTranspose gives a scale to each row and each column of x, or to
 // each part of a row and of a column. It writes the codes by rows, and the
 // transpose of the codes by columns. One kernel quantizes many tensors. Bytes
-// and scales are those of QuantizeBlock and QuantizeColumns.
+// and scales equal QuantizeBlock's and QuantizeColumns'.
 // Traffic: both codes are written once. In parts of 32, 64 or 128 elements x is
 // read once. With whole rows and columns it is read twice: first each tile of
 // 128 x 256 elements raises the amaxes of its rows and columns in memory, then
@@ -26,8 +26,8 @@ namespace {
 
 static_assert(kTurnedWarps == kSquareWarps && kTransposeSide == kTileColumns);
 
-// One tensor, described twice: by the blocks of its rows, and by those of its
-// columns.
+// One tensor, described twice: by the blocks of its rows, and by the blocks of
+// its columns.
 struct BothWays {
   Blocks rows, columns;
 };

@@ -28,7 +28,7 @@ namespace {
 
 // Four elements of a row of the matrix.
 struct WordPlace {
-  int64_t at, count;  // those that exist
+  int64_t at, count;  // in the matrix
   int64_t left;       // codes, with zeros
   bool whole;         // can be loaded at once
 };

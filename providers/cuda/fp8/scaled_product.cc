@@ -158,7 +158,7 @@ const float* FactorsOf(const ScaledOperand& x, const Way& way) {
   return later ? static_cast<const float*>(x.scales) : nullptr;
 }
 
-// A forecast is that of Hopper and of cuBLASLt 12.9 or later.
+// Without a queue, a forecast for Hopper and cuBLASLt 12.9 or later.
 bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
             const Way& way, const Added& added, const FloatsOut& y) {
   if (!ctx.queue()) {

@@ -60,8 +60,8 @@ bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
 // Operand 4 of a product of that shape. Errors: another dtype or shape.
 Added AddedIn(const KernelContext& ctx, Addend kind, const Shape& shape);
 
-// The shape of the result: that of a with its last axis replaced, or (m, n) if
-// a is transposed.
+// The shape of the result: a's with its last axis replaced, or (m, n) if a is
+// transposed.
 Shape ProductShape(const Tensor& a, const ScaledOperand& of_a,
                    const ScaledOperand& of_b);
 

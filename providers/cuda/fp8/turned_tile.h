@@ -59,8 +59,8 @@ __device__ void ClearOutside(const Place& p, HeldCodes<kKept>& codes) {
   }
 }
 
-// Of columns 4 · c + i of a tile, words of four rows each; as transpose_tile.h
-// has them.
+// Element i: columns 4 · c + i of a tile, in words of four rows each; as in
+// transpose_tile.h.
 using TileOfWords = uint32_t[kTileWords][kTileWords + 1];
 
 // Puts the codes of four rows, the thread's group `line`, into the tile.
@@ -80,7 +80,7 @@ __device__ void PutTurned(const HeldCodes<kKept> (&codes)[kCodes],
 }
 
 // Encodes what a thread holds, and puts it into the tile. factors_of(v, own)
-// sets the factors of row v, or leaves those of the row before.
+// sets the factors of row v, or leaves the factors of the row before.
 template <Kept kKept, typename FactorsOf>
 __device__ void EncodeTurned(bool e4m3, const Group<kKept>& in,
                              const Vector (&x)[kVectors<kKept>], bool special,
@@ -101,7 +101,7 @@ __device__ void EncodeTurned(bool e4m3, const Group<kKept>& in,
   }
 }
 
-// The same where a column has one factor: factors[k] is that of the thread's
+// The same where a column has one factor: factors[k] belongs to the thread's
 // column k.
 template <Kept kKept>
 __device__ void EncodeColumns(bool e4m3, const Group<kKept>& in,
@@ -118,8 +118,8 @@ __device__ void EncodeColumns(bool e4m3, const Group<kKept>& in,
 }
 
 // The transpose (to_columns, to_rows) of the tile at `row` and `column`. Writes
-// 16 codes of a column of the transpose at a time: 8 lanes write those of a
-// tile's column, and the columns of a warp's lanes are 4 apart.
+// 16 codes of a column of the transpose at a time: 8 lanes write one column of
+// the tile, and the columns of a warp's lanes are 4 apart.
 __device__ inline void WriteTurned(uint8_t* q_transposed, int64_t to_rows,
                                    int64_t to_columns, int64_t row,
                                    int64_t column, const TileOfWords* tile) {

@@ -20,7 +20,7 @@ class AlgorithmFile {
   // `writer`: the version of the library and the device, in one line. `folder`
   // is made when it is needed; "": nothing is kept.
   AlgorithmFile(const std::string& folder, const std::string& writer);
-  // Writes new algorithms beside those that other processes have written.
+  // Adds new algorithms to the file, which other processes may have extended.
   ~AlgorithmFile();
   AlgorithmFile(const AlgorithmFile&) = delete;
   AlgorithmFile& operator=(const AlgorithmFile&) = delete;

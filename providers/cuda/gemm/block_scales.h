@@ -20,9 +20,9 @@ struct BlockScales {
 // or kMx. `outer`: blocks along the padded outer axis.
 int64_t PackedBytes(ScaleMode mode, int64_t outer, int64_t k);
 
-// Writes them as cuBLASLt reads them, with zeros for what x lacks. Those of kMx
-// lie in tiles of 128 outer elements x 4 blocks of k, one row of tiles after
-// the other. In a tile, the four scales of outer element i lie at
+// Writes the scales as cuBLASLt reads them, with zeros for what x lacks. Scales
+// of kMx lie in tiles of 128 outer elements x 4 blocks of k, one row of tiles
+// after the other. In a tile, the four scales of outer element i lie at
 // i % 32 · 16 + i / 32 · 4. Traffic: the scales are read once, the copy is
 // written once.
 void PackScales(const Queue& queue, const BlockScales& x, ScaleMode mode,

@@ -39,8 +39,8 @@ std::string Text(const Product& p) {
                 Name(p.y_dtype));
 }
 
-// The largest power of two, up to that of the heuristics' default, to which the
-// address is aligned.
+// The largest power of two to which the address is aligned, at most the
+// heuristics' default.
 uint32_t AlignmentOf(const void* data) {
   auto address = reinterpret_cast<uintptr_t>(data) | 256;
   return static_cast<uint32_t>(address & -address);
@@ -48,7 +48,7 @@ uint32_t AlignmentOf(const void* data) {
 
 const void* COf(const Product& p) { return p.c ? p.c : p.y; }
 
-// Of a, b, c and y.
+// The alignments of a, b, c and y.
 using Alignments = std::array<uint32_t, 4>;
 
 Alignments AlignmentsOf(const Product& p) {

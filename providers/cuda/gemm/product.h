@@ -87,7 +87,7 @@ class Products {
   Products& operator=(const Products&) = delete;
 
   // Whether cuBLASLt has an algorithm for the product. Versions and GPUs differ
-  // in scale modes other than kOne. Of addresses only the alignment matters;
+  // in scale modes other than kOne. Only the alignment of addresses matters;
   // null is aligned to 256.
   bool Has(const Product& product);
 

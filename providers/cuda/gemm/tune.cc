@@ -10,8 +10,8 @@ namespace onnx_fp8::cuda {
 namespace {
 
 constexpr int kTimedRuns = 4;
-// A way must be so much faster than an earlier one: times of a few microseconds
-// are those of the host, which starts the work, and are all alike.
+// A way must beat the time of an earlier one by this factor: times of a few
+// microseconds measure the host, which starts the work, and are all alike.
 constexpr float kClearly = 0.97f;
 constexpr float kNever = std::numeric_limits<float>::infinity();
 

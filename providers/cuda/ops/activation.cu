@@ -120,8 +120,8 @@ constexpr float kLog2E = 1.4426950408889634f;
 // The normal distribution at x. Where Φ is small, it is
 //   Φ(-|x|) = e^(-x²/2) t P(t),  t = 1 / (1 + |x|/4),
 // with a polynomial P that was fitted to it: relative error 4e-8. So Φ has an
-// absolute error of 2e-7, and no cancellation; far out, its relative error is
-// that of x² in the exponential, 1e-7 x².
+// absolute error of 2e-7, and no cancellation; far out, its relative error
+// comes from x² in the exponential, 1e-7 x².
 struct NormalAt {
   float cdf, bell;  // Φ(x), e^(-x²/2)
 
@@ -317,7 +317,7 @@ void Quantized(KernelContext& ctx) {
   QuantizeElements<F, kIn, kOut>(ctx, F());
 }
 
-// Any operand's memory may become that of a result.
+// A result may take the memory of any operand.
 KernelTraits Traits(int operands, int results) {
   KernelTraits traits;
   for (int i = 0; i < operands; ++i) {

@@ -200,7 +200,7 @@ struct RightOp {
     return b < 8 * sizeof(T) ? static_cast<uint64_t>(a) >> b : 0;
   }
 };
-// Of a signed integer: leaves -1 of a negative one.
+// Arithmetic shift of a signed integer: a negative one ends as -1.
 struct SignedRightOp {
   template <typename T>
   __device__ T operator()(T a, T b) const {
@@ -267,7 +267,7 @@ void Mod(KernelContext& ctx) {
   fmod ? Floats<FmodOp>(ctx) : Floats<ModOp>(ctx);
 }
 
-// Of an exponent of integers, as floats.
+// Room for an exponent of integers as floats.
 size_t PowWorkspace(KernelContext& ctx) {
   const Tensor& b = Operand(ctx, 1);
   if (!IsInteger(b.dtype())) return 0;

@@ -49,7 +49,7 @@ struct Samples : SampleSizes {
   Labels labels;
 };
 
-// Errors: those of SizesOf.
+// Errors: as SizesOf's.
 inline Samples SamplesOf(const KernelContext& ctx, const Tensor& scores,
                          const Tensor& labels, bool can_ignore,
                          int64_t ignored) {

@@ -22,7 +22,7 @@
 namespace onnx_fp8::cuda {
 namespace {
 
-// Of an element of a sum: of one input channel and one tap.
+// One element of a sum: one input channel and one tap.
 struct alignas(16) Tap {
   int64_t x;       // elements from the first channel of the group to this one
   int64_t weight;  // elements from the output channel's first weight

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two float operands go through cuBLASLt if possible. Traffic: that of the
-// product; operands and a result whose loops have another order are copied once
-// more. All other cases follow the definition, by a thread for each element of
-// the result: each operand is read as often as it takes part, mostly from a
-// cache, and sums are the CPU's, in double and in its order.
+// Two float operands go through cuBLASLt if possible. Traffic: the product's;
+// operands and a result whose loops have another order are copied once more.
+// All other cases follow the definition, by a thread for each element of the
+// result: each operand is read as often as it takes part, mostly from a cache,
+// and sums are the CPU's, in double and in its order.
 #include <type_traits>
 
 #include "providers/cuda/core/broadcast.h"

@@ -37,8 +37,8 @@ inline Indices IndicesOf(const KernelContext& ctx, size_t i, int64_t size) {
                                      -size, "…", size - 1, ", got "))};
 }
 
-// One index into `axis` for each element of operand 1; the other axes are those
-// of the element.
+// One index into `axis` for each element of operand 1; on other axes, the
+// element's own position.
 struct ElementPlaces {
   Broadcast<1> rest;
   Indices indices;

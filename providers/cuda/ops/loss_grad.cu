@@ -4,8 +4,8 @@
 // is no class makes the loss NaN; its sample has no gradient, and does not
 // count. Traffic: scores are read once, the gradient is written once, which may
 // be in the place of the scores. With the loss, a block keeps up to 112 KiB of
-// a row in shared memory between the sum over the row and the gradient; what is
-// behind that is read twice, and rows that do not count are not read.
+// a row in shared memory between the sum over the row and the gradient;
+// elements past them are read twice, and rows that do not count are not read.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -66,7 +66,7 @@ struct RowTerms {
     return column == label ? y - share : y;
   }
 
-  // The same for four numbers, the first of which is that of class `column`.
+  // The same for the numbers of four classes, from class `column` on.
   __device__ void Slopes(int64_t column, float share,
                          float (&x)[kPerThread]) const {
     bool counts = label >= 0;
@@ -154,7 +154,7 @@ struct ScoresWithGrad {
   int held;  // vectors of a row in shared memory
 };
 
-// Of a vector in shared memory.
+// Bytes of a vector in shared memory.
 __host__ __device__ constexpr int HeldBytes(Kept kept) {
   return kept == Kept::kFloat ? 16 : 8;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MatMul and Gemm by cuBLASLt. Traffic: that of the product. A copy of an
-// operand is made where one is float and the other has 16 bits. A pass over the
-// result follows where float operands give 16 bits, or where C is added that is
+// MatMul and Gemm by cuBLASLt. Traffic: the product's. A copy of an operand is
+// made where one is float and the other has 16 bits. A pass over the result
+// follows where float operands give 16 bits, or where C is added that is
 // neither a bias of the result's dtype nor, like the result, a matrix of
 // floats.
 #include <algorithm>

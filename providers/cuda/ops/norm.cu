@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Normalization over the last axes, also of a sum. Statistics are computed in
-// float, in two passes over registers: the variance is that of the differences
-// from the mean, whose own rounding error the second pass finds. Traffic: each
+// float, in two passes over registers: the variance is taken from differences
+// to the mean, whose own rounding error the second pass finds. Traffic: each
 // operand is read once, each result is written once; scale and bias come from
 // a cache, and are read twice if rows have scales of their own. A scale or bias
 // that differs from row to row is an operand as large as x. Rows above
@@ -27,7 +27,7 @@ struct Weights {
   FloatsIn data;  // null: omitted
   bool of_x = false;
 
-  // Those of row r.
+  // The weights of row r.
   __device__ Row Of(int64_t r, int64_t n) const {
     return RowByColumns(of_x ? r : 0, n);
   }
@@ -66,8 +66,8 @@ __device__ Center CenterOf(float mean, float rest, float square,
 // ---- rows in registers
 
 // x += b from vector kFirst on, and stores the sum, four vectors at a time. The
-// norm is that of the sum before it is rounded. The sum is not stored while y
-// is only measured: it may lie where an operand does.
+// norm takes the sum before it is rounded. The sum is not stored while y is
+// only measured: it may lie where an operand does.
 template <int kStep, int kFirst = 0, int kVectors>
 __device__ void AddOther(const Norm& p, bool writes, const RowPart& row,
                          int thread, float (&x)[kVectors][kPerThread]) {
@@ -143,7 +143,7 @@ __device__ void Normalize(const Norm& p, int64_t r, int64_t first, int i,
   }
 }
 
-// The same for a vector of a whole row; scale and bias are those of all rows.
+// The same for a vector of a whole row; all rows have one scale and bias.
 template <bool kCentered>
 __device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
                                float (&x)[kPerThread]) {
@@ -159,7 +159,7 @@ __device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
 }
 
 __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
-  // Of an infinite mean, `rest` is NaN.
+  // `rest` is NaN if the mean is infinite.
   float mean = isfinite(c.mean) ? c.mean + c.rest : c.mean;
   if (p.means.data) Store(p.means, row, mean);
   if (p.inverses.data) Store(p.inverses, row, c.inverse);
@@ -456,7 +456,7 @@ struct WeightSizes {
   Shape from, to;  // `to`: the shape of a row or of x
   bool of_x;
 
-  // Of the workspace for a copy with all elements; 0 if the operand has them.
+  // Workspace for a copy with all elements; 0 if the operand has them.
   size_t bytes() const {
     int64_t elements = from == to ? 0 : NumElements(to);
     return static_cast<size_t>(RoundUp(4 * elements, 256));
@@ -471,7 +471,7 @@ WeightSizes WeightSizesOf(const KernelContext& ctx, size_t i,
   Check(BroadcastShapes(from, all, ctx.Where()) == all, "[", ctx.Where(),
         "] expected input ", i, " to broadcast to ", ToString(all), ", got ",
         ToString(from));
-  // The axes before those of a row, if it has any.
+  // Where the axes of a row begin; other axes come before.
   auto row = from.end() - static_cast<std::ptrdiff_t>(
                               std::min(from.size(), rows.tail.size()));
   bool of_x = std::any_of(from.begin(), row, [](int64_t n) { return n != 1; });
@@ -520,7 +520,8 @@ FloatsOut StatisticsTo(KernelContext& ctx, size_t i, const NormRows& rows) {
   return {ctx.Out(i, dtype, rows.statistics).raw(), kept};
 }
 
-// The operands of the norm are behind those of a sum, which has one more.
+// With kAdd, the sum's second operand comes before the scale, and the sum is
+// result 0.
 template <bool kAdd, bool kCentered>
 void Normalization(KernelContext& ctx) {
   constexpr size_t k = kAdd;

@@ -56,7 +56,8 @@ struct NormRows {
   Shape statistics;  // of one number per row
 };
 
-// The rows of a norm, and those of its codes, which may have zeros around them.
+// The rows of a norm, and the rows of its codes, which may have zeros around
+// them.
 struct NormSizes {
   int64_t rows, n, to_rows, to_n;
 };
@@ -66,7 +67,7 @@ inline bool IsWhole(const NormSizes& s) {
   return s.n % 4 == 0 && s.to_n == s.n && s.to_rows == s.rows;
 }
 
-// Errors: there are zeros, but rows of the norm are not those of the matrix.
+// Errors: there are zeros, but the norm and the matrix differ in their rows.
 inline NormSizes SizesOf(const KernelContext& ctx, const NormRows& rows,
                          const Result& r) {
   const MatrixSizes& m = r.sizes;

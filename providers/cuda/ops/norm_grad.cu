@@ -379,7 +379,7 @@ FloatsIn Statistic(const KernelContext& ctx, size_t i, const NormRows& rows) {
   return FloatsOf(ctx, i);
 }
 
-// If there is an operand 0 before those of the gradient, it is `more`.
+// With kAdd, operand 0 is `more`, and the gradient's operands come after it.
 template <bool kCentered, bool kAdd>
 void NormGradient(KernelContext& ctx) {
   constexpr size_t first = kAdd;

@@ -54,7 +54,7 @@ __device__ int64_t CountInside(const PoolPlace& p) {
   return count;
 }
 
-// Taps inside the input or its padding, without those that ceil_mode adds.
+// Taps inside the input or its padding, without taps that ceil_mode adds.
 __device__ int64_t CountPadded(const DeviceWindow& w, const PoolPlace& p) {
   int64_t count = 1;
   for (int a = 0; a < 3; ++a) {

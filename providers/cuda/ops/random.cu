@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i < n) y[i] = value(draw.Seed(), i);
 }
 
-// Of values that are not written as they are drawn.
+// Room for values that are not written as they are drawn.
 size_t ValueBytes(const Tensor& y) {
   if (y.dtype() == DType::kDouble) return 0;
   return static_cast<size_t>(y.size()) * sizeof(double);

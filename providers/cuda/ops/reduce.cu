@@ -472,7 +472,7 @@ size_t SumsWorkspace(KernelContext& ctx) {
   return bytes;
 }
 
-// Several nodes. Those that do not sum all elements run alone.
+// Several nodes. Nodes that do not sum all elements run alone.
 template <typename Op>
 void SumsOfMany(std::span<KernelContext> nodes) {
   std::vector<WholeSum> sums;

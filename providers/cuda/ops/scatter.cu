@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   y[at] = value;
 }
 
-// Of the lists.
+// Bytes of the lists.
 size_t ListBytes(int64_t places, int64_t updates) {
   return static_cast<size_t>(1 + 2 * places + updates) * sizeof(uint32_t);
 }
