@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 struct OrtArtifacts {
   OrtForward forward;
   OrtCheckpoint checkpoint;
-  // Of optimizer_model.onnx, without its learning rate, which is an input.
+  // From optimizer_model.onnx, without its learning rate, which is an input.
   std::optional<OptimizerSpec> optimizer;
 };
 
@@ -33,8 +33,8 @@ std::string OrtCheckpointFile(const std::string& folder);
 bool HoldsOrtArtifacts(const std::string& folder);
 
 // `checkpoint`: a file to read in place of the folder's. Errors: no such
-// folder, no training model or checkpoint in it, those of ReadOrtForward and
-// ReadOrtCheckpoint, an optimizer that is not known.
+// folder, no training model or checkpoint in it, as ReadOrtForward's and
+// ReadOrtCheckpoint's, an optimizer that is not known.
 OrtArtifacts ReadOrtArtifacts(const std::string& folder,
                               const Budgets& budgets = {},
                               const std::string& checkpoint = "");

@@ -13,8 +13,8 @@
 namespace onnx_fp8 {
 
 // The state of an optimizer of this kind, by the names of a session's state
-// (optimizers/optimizer.h). Empty if the checkpoint has none, or that of an
-// optimizer without such moments. Errors: [where] lacks a moment of a trained
+// (optimizers/optimizer.h). Empty if the checkpoint has none, or another
+// optimizer's without such moments. Errors: [where] lacks a moment of a trained
 // parameter, or has one of another type.
 TensorMap OptimizerState(const OrtCheckpoint& checkpoint,
                          const std::string& kind, const std::string& where);

@@ -90,9 +90,9 @@ Value* CumSum(C& c) {
                  {"reverse", int64_t{c.node.Int("reverse", 0) == 0}}});
 }
 
-// dx_k = Σ_i dy_i · (the product y_i without its factor x_k). That is
-// Σ dy_i y_i / x_k until the first zero of a line. Of that zero, the products
-// are those of the line with a 1 in its place; behind it, they are 0.
+// dx_k = Σ_i dy_i · (the product y_i without its factor x_k). That is Σ dy_i
+// y_i / x_k until the first zero of a line. At that zero, the products are
+// taken with a 1 in its place; behind it, they are 0.
 Value* CumProd(C& c) {
   Builder& b = c.b;
   Value *x = c.In(0), *axis = c.In(1);

@@ -2,7 +2,7 @@
 //
 // GridSample is linear in x: an element of y is a sum of a few elements of x,
 // its taps. The weight of a tap is a product of one factor per axis, and the
-// factors are piecewise polynomials of the grid. The formulas are those of
+// factors are piecewise polynomials of the grid. The formulas equal
 // providers/cpu/ops/grid_sample.cc, in double as there.
 #include <cmath>
 #include <string>

@@ -171,7 +171,7 @@ Value* ReverseSequence(C& c) {
   return c.b.Op("ReverseSequence", {c.Dy(), c.In(1)}, c.node.attributes);
 }
 
-// Gradients of activations are rounded as the activations are; those of
+// Gradients of activations are rounded as the activations are; gradients of
 // parameters stay as precise as they come.
 Value* RoundTo(C& c) {
   if (WeightBehind(c.In(0))) return c.Dy();

@@ -135,8 +135,8 @@ void RMSNormalization(C& c) {
 }
 
 // For (a, b, scale[, bias]) -> (x, y, …): returns the gradient of x itself, to
-// which that through its norm is added in one pass. Sets those of scale and
-// bias.
+// which the gradient through its norm is added in one pass. Sets the gradients
+// of scale and bias.
 Value* AddNorm(C& c, const char* plain, const char* with_sum,
                const std::vector<Value*>& statistics, Attributes attributes) {
   Value *dx = c.Dy(0), *dy = c.Dy(1);

@@ -10,7 +10,7 @@ namespace {
 
 using C = GradientContext;
 
-// Elements u combined with those of x at the places `at` of one axis, as
+// Elements u combined with elements of x at the places `at` of one axis, as
 // ScatterElements does: y.
 struct Scattered {
   Value *x, *at, *u, *y, *dy;
@@ -49,7 +49,7 @@ Slopes OfProduct(Builder& b, const Scattered& s) {
   Value* zeros = s.Combine(b, "add", ZeroOne(b, is_zero(s.x), s.x),
                            ZeroOne(b, is_zero(s.u), s.x));
   Value* product = s.Combine(b, "mul", without_zeros(s.x), without_zeros(s.u));
-  // Of all factors, and of all but one zero; 0 if there are more.
+  // dy times all factors, and times all but the only zero; else 0.
   Value* whole = b.Mul(s.dy, Masked(b, is_zero(zeros), product));
   Value* rest = b.Mul(s.dy, Masked(b, b.Op("Equal", {zeros, one}), product));
   auto of = [&](Value* v, Value* in_whole, Value* in_rest) {

@@ -34,7 +34,7 @@ using ParameterGradients = std::vector<std::pair<Value*, Value*>>;
 // A weight that QuantizeTensor or QuantizeWith reads is quantized in parts
 // (QuantizeAmax) and gathered as FP8, if spec.gather allows it. The amaxes of
 // all such weights are measured on the parts and combined in one all-reduce.
-// Bytes, scales and amaxes are those of the whole tensor.
+// Bytes, scales and amaxes equal the whole tensor's.
 //
 // `gradients`: (parameter, its gradient). The parameters become the parts.
 // Gradients are added over the ranks, by reduce-scatters behind the nodes that

@@ -132,7 +132,7 @@ std::map<std::string, Shard> ShardedState::ToWrite(
   for (const auto& [name, parameter] : parameter_of_) {
     if (!state.Has(name)) continue;
     Shard shard = *Find(name);
-    // Of ranks with the same part the first one writes it.
+    // The first of the ranks with the same part writes it.
     const int64_t before_data = rows_.contains(parameter)
                                     ? ranks_->data_rank() / ranks_->mesh().dp
                                     : ranks_->data_rank();

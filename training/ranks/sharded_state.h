@@ -40,7 +40,7 @@ struct Shard {
   Shape part;
 };
 
-// Rows of each rank's part, those that do not exist included. REQUIRES: rank of
+// Rows of each rank's part, including rows that do not exist. REQUIRES: rank of
 // `whole` at least 1.
 int64_t RowsOfPart(const Shape& whole, int64_t ranks);
 
@@ -100,8 +100,8 @@ class ShardedState {
   bool known_ = true;
   std::map<std::string, Shape> rows_;        // parameters that dp divides
   std::map<std::string, AxisSplit> splits_;  // parameters that tp divides
-  // Of parameters in parts, and of the state that is kept for the moments of
-  // any optimizer: the parameter's name.
+  // The parameter's name, by a parameter in parts or by the state that is kept
+  // for the moments of any optimizer.
   std::map<std::string, std::string> parameter_of_;
   std::map<std::string, Shape> shapes_;  // of these parameters
 };

@@ -109,7 +109,7 @@ class AmaxSharer {
     for (Node* node : weights) Replace(node, amax_.at(node->in(0)));
   }
 
-  // Of the whole tensor. Each part has one.
+  // The amax of the whole tensor. Each part has one.
   Value* AmaxOf(Value* part, Node* before) {
     Value*& known = amax_[part];
     if (!known) {

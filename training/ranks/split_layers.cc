@@ -70,7 +70,7 @@ class LayerSplitter {
       if (IsLayer(*node)) reasons[node] = Try(node->in(0), {1, 1});
     }
     for (Node* node : by_size) {
-      // The reason that counts is that of the inputs.
+      // The inputs' reason counts.
       if (IsLayer(*node)) Try(node->out(0), {1, 1}, true);
     }
     for (Node* node : by_size) {
@@ -192,7 +192,7 @@ class LayerSplitter {
 
   const Shape& WholeOf(const Value* value) const { return wholes_.at(value); }
 
-  // Sizes that a node names become those of the parts.
+  // Sizes that a node names become sizes of the parts.
   void Fit(Node& node) {
     node.source = -1;
     Builder b(graph_, "", &node);

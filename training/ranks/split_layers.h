@@ -41,8 +41,8 @@ struct SplitLayersReport {
 };
 
 // Divides the layers of a forward graph among the ranks of the axis tp: the
-// graph becomes that of one rank. Parts of parameters are zeros (their values
-// are state), parts of constants are those of rank `tensor_rank`.
+// graph becomes one rank's. Parts of parameters are zeros (their values are
+// state), parts of constants belong to rank `tensor_rank`.
 //
 // Each layer, the largest first, begins a search for the region that divides
 // its inputs (split_region.h), and then for one that divides its outputs: up to

@@ -449,7 +449,7 @@ class SplitRules {
     Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
   }
 
-  // The last axes of the result are those of the operand, or repeat it.
+  // The last axes of the result are the operand's, or repeat it.
   void VisitExpand(Node& node) {
     Value *x = node.in(0), *y = node.out(0);
     const int64_t more = y->rank() - x->rank();

@@ -55,7 +55,7 @@ class SplitRegion {
   // divided layer reads a value, and begins where one gives a value.
   void DivideTokens(const DividedLayers* layers) { layers_ = layers; }
 
-  // Parts may end with zeros, as those of a vocabulary of any size do.
+  // Parts may end with zeros, as parts of a vocabulary of any size do.
   void AllowUneven() { uneven_ = true; }
 
   // The reason why the value can't be split; "" if the region is complete.

@@ -40,8 +40,8 @@ Value* CheckedIds(Builder& b, const Node& gather, int64_t rows) {
 }
 
 // Zero. Errors, of a node of the loss's name: a label is no class. The least
-// and the largest label are those of two samples, whose lse is the logarithm of
-// the number of classes.
+// and the largest label go to two samples, whose lse is the logarithm of the
+// number of classes.
 Value* CheckedLabels(Builder& b, const Node& loss, Value* labels,
                      int64_t classes) {
   const Attributes keep = {{"keepdims", int64_t{1}}};

@@ -125,7 +125,7 @@ class EvaluationPass {
     }
   }
 
-  // The outputs of the samples, without those that fill the batch.
+  // The outputs of the samples, without rows that fill the batch.
   void Show(TensorMap outputs, const TensorMap& batch, int64_t rows) const {
     auto of_samples = [&](const Tensor& t) {
       bool filled = t.rank() > 0 && t.dim(0) == layout_.batch_size;

@@ -33,8 +33,8 @@ const char* NameOf(fs::file_type type) {
                                             : "a device or pipe";
 }
 
-// Of the settings and the other facts, but for the checksum itself. Flags need
-// not be UTF-8.
+// Covers the settings and the other facts, but not the checksum itself. Flags
+// need not be UTF-8.
 std::string ConfigChecksum(nlohmann::json json) {
   json.erase("crc32");
   const std::string text =

@@ -282,7 +282,7 @@ class Trainer {
     }
   }
 
-  // "": the folder of the run is that of the run's beginning.
+  // "": the folder of the run is still the one in which it began.
   std::string FaultOfFolder() {
     const auto place = PlaceOf(spec_.folder);
     if (!place_) place_ = place;

@@ -21,7 +21,7 @@ namespace onnx_fp8 {
 enum class Lacks { kNothing, kWeightCopies, kPlan };
 
 // The order of the collectives over the sample axes, for each set of them that
-// the graphs of a session have: that of the first rank's first graph with this
+// the graphs of a session have: as in the first rank's first graph with this
 // set. Does nothing for kinds of graphs that do not train, or for ranks that
 // have the same samples.
 class CollectiveOrder {

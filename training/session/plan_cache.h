@@ -46,7 +46,7 @@ struct PlannedStep {
   StepGraph step;
   std::shared_ptr<const ReportLayout> report;
   std::unique_ptr<Executor> executor;
-  // Of a micro step: quantizes the weights; its outputs in this step.
+  // For a micro step: quantizes the weights; its outputs in this step.
   std::unique_ptr<Executor> quantizer;
   TensorMap weight_copies;
 

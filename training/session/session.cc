@@ -42,7 +42,7 @@ bool IsKept(const Value& value) {
   return value.role != Role::kNone && value.role != Role::kSum;
 }
 
-// All tensors of the checkpoint become those that this rank keeps, in
+// All tensors of the checkpoint become the parts that this rank keeps, in
 // checkpoint->state.
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
   for (auto& [name, tensor] : checkpoint->state) {
@@ -150,7 +150,7 @@ class StartedSteps {
   void Add(StartedStep step) { started_.push_back(std::move(step)); }
 
   // Reads the reports of all started steps; waits for them. Returns how many
-  // were skipped. Errors: those that the device found.
+  // were skipped. Errors: as found by the device.
   int64_t Settle() {
     int64_t skipped = 0;
     while (!started_.empty()) {
@@ -236,7 +236,7 @@ class Adder {
   std::map<std::string, size_t> state_;  // by name
 };
 
-// Of the plans and of the next one.
+// The memory of the plans and of the next one.
 StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next) {
   Adder adder;
   adder.Add(next);
@@ -821,7 +821,7 @@ class Session : public TrainingSession {
   StartedSteps started_;
   std::set<std::string> sums_;  // names of the sums of micro steps
   std::string remark_;          // for the step that is being started
-  // Of a device, before this session took any.
+  // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
   bool said_memory_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no

@@ -133,7 +133,7 @@ void Prune(const std::string& dir, const std::string& name, int keep,
 }
 
 // Runs `action` on all ranks and returns their results, in order; null: here
-// alone. Errors, on all ranks: that of the first rank with an error.
+// alone. Errors, on all ranks: the first failed rank's.
 std::vector<std::string> OnAll(Communicator* ranks,
                                const std::function<std::string()>& action) {
   if (!ranks) return {action()};

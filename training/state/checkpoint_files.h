@@ -22,7 +22,7 @@ std::string WriteStateFile(const std::string& folder, int rank,
                            const std::map<std::string, Shard>& shards,
                            const FileHook& hook);
 
-// `entries`: those of all ranks' files, in order.
+// `entries`: from all ranks' files, in order.
 void WriteManifest(const std::string& folder, const Checkpoint& checkpoint,
                    const std::vector<std::string>& entries,
                    const FileHook& hook);

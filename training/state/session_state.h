@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A session's state in memory and in a checkpoint: tensors, and notes of the
-// session among those of its caller.
+// session among its caller's notes.
 #pragma once
 
 #include <cstdint>

@@ -17,9 +17,9 @@ namespace onnx_fp8 {
 // The loss of the whole batch. `loss` is the mean over the labels of this
 // rank's share, of which none may count. Each mean has the weight
 // counted / (sum of counted over the ranks), so gradients by a rank's operands
-// add up to those of one process. REQUIRES: a graph with that loss, of concrete
-// shapes. Errors: a loss that the model or a file computes, because nobody
-// knows over how many labels it is a mean.
+// add up to the gradients of one process. REQUIRES: a graph with that loss, of
+// concrete shapes. Errors: a loss that the model or a file computes, because
+// nobody knows over how many labels it is a mean.
 Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
                      const Mesh& mesh);
 
@@ -28,8 +28,8 @@ Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
 // what rank 0 draws.
 uint64_t DrawOfRank(uint64_t seed, uint64_t draw, int64_t data_rank);
 
-// Errors: a node that mixes the samples of a batch, and would see those of this
-// rank only: BatchNormalization in training.
+// Errors: a node that mixes the samples of a batch, and would see only this
+// rank's: BatchNormalization in training.
 void CheckSamplesAreApart(const Graph& graph);
 
 }  // namespace onnx_fp8

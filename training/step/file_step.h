@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 // The part of a step that the graph of the session's model does not hold.
 struct FileStep {
   Written kind = Written::kStep;
-  // Of the whole step, or of its part for each micro-batch. For a step of
+  // Notes of the whole step, or of its part for each micro-batch. For a step of
   // another program, the facts that its graph shows.
   StepNotes notes;
   // The file and graph of the update after the last micro-batch; null: the step
@@ -30,7 +30,7 @@ struct FileStep {
 };
 
 // Makes `graph`, a step as ReadModel leaves it, the model of a session: its
-// inputs are those that data feed, its outputs the loss, the model's own and
+// inputs are the ones fed with data, its outputs the loss, the model's own and
 // the values that a session reports. Tensors that only the update has become
 // initializers too. Settings of the step go to `options`.
 //

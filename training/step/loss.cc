@@ -135,7 +135,7 @@ Value* SoftCrossEntropy(Builder& b, const LossSpec& spec,
   return b.Neg(MeanOfAll(b, SumOverClasses(b, log_prob, target)));
 }
 
-// The mean of -w log p of the labels, mixed with that of all classes.
+// The mean of -w log p of the labels, mixed with the mean over all classes.
 Value* CrossEntropyOf(Builder& b, const LossSpec& spec,
                       const LossOperands& of) {
   Value* weights = WeightsOf(b, spec, *of.output);

@@ -21,8 +21,9 @@ struct LabelType {
   bool operator==(const LabelType&) const = default;
 };
 
-// Output and label of a loss, arranged. Of classes: output (N, C, D…), label
-// (N, D…), or (N, C, D…) if it is soft, probabilities. Else of one shape.
+// Output and label of a loss, arranged. For classes: output (N, C, D…), label
+// (N, D…), or (N, C, D…) if it is soft, probabilities. Else both have one
+// shape.
 struct LossOperands {
   Value* output;
   Value* label;
@@ -31,8 +32,8 @@ struct LossOperands {
 
 // The axis of the logits along which the classes lie, from 0. It is the axis
 // that the labels lack: 1, as in PyTorch, or the last one, as for tokens.
-// `label`: none if nobody knows it yet; logits of rank 3 then count as those of
-// tokens. `file`: for messages. Errors: labels that fit no axis, or both while
+// `label`: none if nobody knows it yet; logits of rank 3 then count as tokens'.
+// `file`: for messages. Errors: labels that fit no axis, or both while
 // spec.class_axis is not given; a class axis that does not exist.
 int64_t ClassAxis(const LossSpec& spec, const std::string& file,
                   const Value& logits, const std::optional<LabelType>& label);

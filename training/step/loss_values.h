@@ -21,7 +21,7 @@ double WeightOfLabels(const LossSpec& loss, const Tensor& output,
                       const Tensor& label, const Evaluator& evaluator);
 
 // The number of labels that the loss counts: of a loss of classes, the samples
-// without those that are ignored, else all elements.
+// that are not ignored, else all elements.
 int64_t CountLabels(const LossSpec& loss, const Tensor& output,
                     const Tensor& label);
 

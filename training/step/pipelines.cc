@@ -287,7 +287,7 @@ StepGraph BuildFileStep(const StepSource& source, StepKind kind,
   return step;
 }
 
-// Other numbers than those of the steps.
+// Draws other numbers than the steps do.
 constexpr uint64_t kFirstDrawKey = 0x66697273745F7631;
 
 // The outputs of a graph without inputs.

@@ -50,7 +50,7 @@ enum class ImportFor {
 
 // The options' model, prepared for training: 16-bit types are widened, roles
 // are set, and a loss in a file is added. A training step stays as it is in the
-// file. Errors: those of ReadModel, of the passes and of AddLossFile.
+// file. Errors: as ReadModel's, the passes' and AddLossFile's.
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report);
 
@@ -61,7 +61,7 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
 void FuseForward(Graph& graph, PassRunner& runner);
 
 // The last passes before a plan: ops without a kernel of the provider are
-// replaced by their bodies. Errors: those of ExpandMissing.
+// replaced by their bodies. Errors: as ExpandMissing's.
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
                   PassRunner& runner);

@@ -269,7 +269,7 @@ void StepBuilder::Outputs(Graph& graph) {
   bool trains =
       step_.kind == StepKind::kTrain || step_.kind == StepKind::kMicro;
   if (!trains) {
-    // Of the same samples on all ranks that divide a layer.
+    // All ranks that divide a layer measure the same samples.
     amax_ = AmaxVector(graph, step_.fp8);
     if (amax_) {
       Builder b(graph, "ranks.");

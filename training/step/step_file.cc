@@ -21,7 +21,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Puts outputs in the file's order; removes those that only the session reads.
+// Puts outputs in the file's order; removes outputs that only the session
+// reads.
 void Arrange(StepGraph& step) {
   Graph& graph = *step.graph;
   std::vector<Value*> outputs;

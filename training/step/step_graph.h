@@ -62,7 +62,7 @@ struct StepSource {
   // Parts of parameters on that axis, once a graph has laid them out; later
   // graphs must divide the same.
   std::optional<std::map<std::string, AxisSplit>> splits = {};
-  // The state that those of the axis dp divide, and the shapes of the
+  // The state that the ranks of the axis dp divide, and the shapes of the
   // parameters among it; training/ranks/shard_parameters.h.
   ShardSpec shard = {};
   std::map<std::string, Shape> sharded = {};
@@ -107,7 +107,7 @@ struct StepGraph {
 // Any kind but kApply. `shapes`: of every input of the model, all sizes known.
 // `values`: as Specialize's; step.specialized lists the ones that it took.
 // `label`: AddLoss's.
-// Errors: those of the passes; a kind that a step in a file does not have.
+// Errors: as the passes'; a kind that a step in a file does not have.
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients = false,

@@ -15,7 +15,7 @@ namespace onnx_fp8 {
 // default learning rate as a double, which any session may replace.
 std::map<std::string, std::string> StepSettings(const SessionOptions& options);
 
-// Replaces options by those of a step. An option counts as given if it is not
+// Replaces options by a step's options. An option counts as given if it is not
 // the default, or if options->given names it. Errors: an option that was given
 // otherwise than in the step; a text that is no such option. They begin with
 // `what`, which says what the file is.
