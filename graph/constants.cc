@@ -6,7 +6,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Makes `value` of the body a value that is read from the graph around it.
+// Makes the body read `value` from the graph around it.
 void ReadFromOutside(Graph& body, Value* value) {
   std::string name = value->name;
   Value* outside = body.AddCaptured(body.FreshName(name));
@@ -21,7 +21,7 @@ void ReadFromOutside(Graph& body, Value* value) {
   body.Rename(outside, name);
 }
 
-// `holder` is the node of `graph` that has the body.
+// `holder`: the node of `graph` that has the body.
 void LiftTensors(Graph& graph, Node* holder, Graph& body) {
   for (const auto& [value, data] : HeldTensors(body)) {
     if (!IsFloat(data.dtype()) || graph.Find(value->name)) continue;

@@ -146,7 +146,7 @@ std::string SourceText(const Value& value) {
   return out;
 }
 
-// All lines except the heading.
+// Writes all lines except the heading.
 std::string Block(const Graph& graph, const std::string& indent) {
   std::string out;
   for (const Value* value : graph.inputs) {

@@ -55,7 +55,7 @@ std::vector<OpDefinition> GradientOps();         // schemas/gradients.cc
 std::vector<OpDefinition> OptimizerOps();        // schemas/optimizers.cc
 std::vector<OpDefinition> StraightThroughOps();  // schemas/straight_through.cc
 
-// All of them, by name; null if there is none.
+// One of these ops by name; null: there is none.
 const OpDefinition* FindOp(std::string_view name);
 std::vector<std::string> OpNames();
 

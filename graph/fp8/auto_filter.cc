@@ -44,7 +44,7 @@ Prediction OnH100(const SpeedTable& table, const Recipe& recipe, int64_t m,
   return {speedup >= 1, speedup, "h100: " + Times(speedup)};
 }
 
-// How often an operand is quantized for its two uses.
+// Number of quantizations of an operand for its two uses.
 int Copies(const OperandRecipe& first, const OperandRecipe& second) {
   int copies = !first.high_precision + !second.high_precision;
   bool shared = first == second &&

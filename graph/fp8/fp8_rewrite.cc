@@ -20,7 +20,7 @@ bool FastAccumulation(const Recipe& recipe, GemmRole role) {
 
 class Rewriter {
  public:
-  // `names`: null if the graph tells them.
+  // `names`: of the scales; null: derived from the graph.
   Rewriter(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
            const std::vector<ScaleSlot>* known, const ScaleNames* names)
       : graph_(graph),
@@ -64,7 +64,7 @@ class Rewriter {
     graph_.RemoveNode(&node);
   }
 
-  // Readers share it.
+  // x with its last two axes swapped; all readers share one.
   Value* Swapped(Builder& b, Value* x) {
     auto [it, added] = swapped_.try_emplace(x);
     if (added) it->second = b.SwapLast(x);

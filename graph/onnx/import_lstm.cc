@@ -7,8 +7,8 @@ namespace {
 
 constexpr char kWhat[] = "DynamicQuantizeLSTM";
 
-// An 8-bit matrix (rows, columns) with one scale and zero point, or one of each
-// column.
+// An 8-bit matrix (rows, columns) with one scale and zero point, or a pair for
+// each column.
 struct Codes {
   Value *matrix, *scale, *zero;
 };

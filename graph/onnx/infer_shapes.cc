@@ -26,8 +26,8 @@ bool HasSubgraph(const Node& node) {
   return false;
 }
 
-// ONNX has no inference for some ops. Returns the op whose inference serves for
-// this node.
+// ONNX has no inference for some ops. Returns the op whose inference fits this
+// node.
 std::string StandIn(const Node& node) {
   if (node.Is("GreaterOrEqual")) return "Greater";
   if (node.Is("LessOrEqual")) return "Less";

@@ -12,7 +12,7 @@ constexpr unsigned kParameter = 1, kInput = 2;
 using Origins = std::unordered_map<const Value*, unsigned>;
 using ValueSet = std::unordered_set<const Value*>;
 
-// On which of the two each value depends.
+// Whether each value depends on parameters, on inputs or on both.
 Origins FindOrigins(const Graph& graph,
                     const std::set<std::string>& parameters) {
   Origins origins;

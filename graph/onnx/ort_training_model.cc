@@ -59,7 +59,7 @@ Names KeepAncestors(onnx::GraphProto* g, const Names& wanted) {
     onnx::NodeProto* node = g->add_node();
     node->Swap(nodes.Mutable(i));
     auto* outputs = node->mutable_output();
-    // Our ops have all of their results.
+    // Our ops omit no results.
     while (node->domain() != kDomain && outputs->size() > 1 &&
            !needed.contains(outputs->Get(outputs->size() - 1))) {
       outputs->RemoveLast();
@@ -108,8 +108,8 @@ void InferForwardTypes(Graph& graph) {
   }
 }
 
-// Takes a loss that this program has itself out of the graph, whose output then
-// are the scores, as for inference.
+// Removes a loss that this program has itself. The graph's output is then the
+// scores, as for inference.
 void TakeOffLoss(OrtForward* forward, Value* loss) {
   Graph& graph = *forward->graph;
   Node* node = loss->producer;

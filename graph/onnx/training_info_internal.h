@@ -18,10 +18,10 @@ namespace onnx_fp8 {
 namespace onnx = ONNX_NAMESPACE;
 
 // Makes the model's graph a whole training iteration: ONNX runs the model's
-// graph with the first algorithm behind it, assigns its update_bindings, then
-// does the same with the next one. The new graph has the nodes of all these
-// runs, and a later one reads the values that the earlier ones assign. Names
-// stay; a name that is taken gets the number of its algorithm ("loss.2"), and
+// graph, then the first algorithm, assigns its update_bindings, and repeats
+// this with the next algorithm. The new graph has the nodes of all these runs,
+// and a later run reads the values that earlier runs assign. Names stay; a name
+// that is taken gets the number of its algorithm ("loss.2"), and
 // update_bindings follow. Inputs of one name are one input. Errors: an
 // algorithm that reads values of another one; a second update_binding of one
 // tensor; a budget that is used up.
@@ -34,8 +34,8 @@ void MergeAlgorithms(const std::string& path, const Budgets& budgets,
 std::vector<Initialization> ReadInitializations(const ModelFile& file,
                                                 const Budgets& budgets);
 
-// A value that another value of the graph replaces after each run is state, and
-// so is one that initialization sets. Errors: bindings that do not fit.
+// Reads the state: values that another value of the graph replaces after each
+// run, or that initialization sets. Errors: bindings that do not fit.
 void ReadState(const onnx::ModelProto& model, Graph* graph);
 
 // update_binding of the graph's state.

@@ -21,8 +21,8 @@ enum class Written {
   kNo,           // a model as exported
   kForward,      // its forward pass in FP8
   kStep,         // a whole training step
-  kMicroStep,    // the part of it for each micro-batch
-  kUpdate,       // the part of it after the last one
+  kMicroStep,    // a step's part that runs for each micro-batch
+  kUpdate,       // a step's part after the last micro-batch
   kForeignStep,  // a training step of another program
 };
 

@@ -12,13 +12,13 @@
 
 namespace onnx_fp8 {
 
-// Add(scores, mask), or a Where that puts the number `fill` for some scores.
+// Add(scores, mask), or a Where that replaces some scores by `fill`.
 struct AttentionMask {
   Value* value = nullptr;
   Value* fill = nullptr;      // null: the mask is added
   bool marks_hidden = false;  // of a Where: true marks hidden scores
-  bool causal = false;        // it hides what is above the diagonal, no more
-  double upper = 0;           // of a causal one: the number there
+  bool causal = false;        // it hides scores above the diagonal only
+  double upper = 0;           // if causal: the number above the diagonal
 };
 
 // What attention needs in place of its masks.
@@ -36,7 +36,7 @@ class AttentionMasks {
  public:
   explicit AttentionMasks(const FixedValues& fixed) : fixed_(fixed) {}
 
-  // Reads one Add or Where of the walk from the softmax up to the product.
+  // Reads one Add or Where on the way from the softmax up to the product.
   // Returns its operand with the scores; null if the node has another form.
   Value* Read(Builder& b, const Node& node);
 

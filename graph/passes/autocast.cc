@@ -27,8 +27,8 @@ bool IsNamed(const Node& node, const OpNames& onnx, const OpNames& ours) {
                                   : false;
 }
 
-// The number of first operands of an op that autocast runs in 16 bits; 0: of
-// any other op. The bias of a linear layer or a convolution is one of them in
+// If autocast runs the op in 16 bits, the number of leading operands to round;
+// else 0. The bias of a linear layer or a convolution is one of them in
 // bfloat16, as in PyTorch, so that a GPU's library can add it inside the
 // product. In float16 the bias stays float32.
 size_t RoundedOperands(const Node& node, DType dtype) {

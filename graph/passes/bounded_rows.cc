@@ -372,7 +372,7 @@ BoundedRows::Values BoundedRows::Expand(const Node& node, const Values& in) {
   return {rows ? Mark(y, *rows) : y};
 }
 
-// With the count of a group as its end, or of rows as a whole.
+// Cuts an axis at a group's count, or leaves rows whole.
 BoundedRows::Values BoundedRows::Slice(const Node& node, const Values& in) {
   Builder b = BuilderFor(node);
   Value* x = in[0];
@@ -401,7 +401,7 @@ BoundedRows::Values BoundedRows::Slice(const Node& node, const Values& in) {
       auto group = static_cast<size_t>(kTag - ends[i]);
       int64_t bound = groups_[group].bound, size = y->dim(axis);
       Rows wanted = {axis, group};
-      // Rows of as many may be counted in two ways.
+      // Another group may count the same number of rows.
       bool fits = !rows || (rows->axis == axis && size == bound);
       if (!whole || !fits) Refuse(node);
       if (!rows && size < bound) {

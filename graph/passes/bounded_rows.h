@@ -16,7 +16,7 @@ namespace onnx_fp8 {
 // data decide. Here they get as many rows as there may be at most, and a mask
 // that says which of them exist: the others repeat row 0. Ops that treat each
 // row by itself are copied as they are. Reductions leave out the rows that do
-// not exist, and a Scatter drops them. All becomes ordinary ONNX ops.
+// not exist, and a Scatter drops them. All nodes become ordinary ONNX ops.
 class BoundedRows {
  public:
   BoundedRows(Graph& out, const Evaluator& evaluator)
@@ -59,8 +59,8 @@ class BoundedRows {
   // A group with the places of the flags (bool [n]) that are set.
   Rows Places(const Node& node, Builder& b, Value* flags, Value** places);
   Value* WithBounds(Builder& b, Value* sizes);
-  // Indices into x, whose axes from `axis` on they address, with negative ones
-  // counted from the last row that exists.
+  // Indices into the axes of x from `axis` on; negative indices count from the
+  // last row that exists.
   Value* FromFront(Builder& b, Value* indices, const Value* x, int64_t axis,
                    int64_t axes);
   [[noreturn]] void Refuse(const Node& node, const std::string& why = "") const;
@@ -93,10 +93,9 @@ class BoundedRows {
   const Evaluator& evaluator_;
   std::vector<Group> groups_;
   std::unordered_map<const Value*, Rows> rows_;
-  // The places of the flags of a mask, so that one mask makes one group.
+  // Mask → places of its set flags, so that one mask makes one group.
   std::unordered_map<const Value*, Value*> of_mask_;
-  // Sizes (int64) of which some are the count of a group: such a size is the
-  // number kTag - group.
+  // Sizes (int64). A size that is a group's count is the number kTag - group.
   std::unordered_map<const Value*, Tensor> sizes_;
 };
 

@@ -158,7 +158,8 @@ BoundedRows::Values BoundedRows::Elementwise(const Node& node,
   return results;
 }
 
-// Rows are found again by the number of elements before and behind their axis.
+// Finds the rows' axis in y by the number of elements before it and by its
+// size.
 BoundedRows::Values BoundedRows::Reshape(const Node& node, const Values& in) {
   Value* x = in[0];
   if (sizes_.contains(x)) return MoveSizes(node, in);

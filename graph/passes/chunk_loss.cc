@@ -54,7 +54,7 @@ class Region {
   Region(Graph& graph, Node& loss, LogitsElsewhere elsewhere)
       : graph_(graph), loss_(loss), elsewhere_(elsewhere) {}
 
-  // False if something does not fit; then the graph is as it was.
+  // False if something does not fit; the graph is then unchanged.
   bool Find() {
     const Value* scores = loss_.in(0);
     if (!scores->concrete() || scores->rank() != 2) return false;

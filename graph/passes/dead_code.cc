@@ -11,7 +11,7 @@ namespace {
 
 using Values = std::unordered_set<const Value*>;
 
-// Every value on which outputs and state depend.
+// Live values: outputs and state depend on them.
 Values LiveValues(const Graph& graph) {
   Values live;
   std::vector<const Value*> todo(graph.outputs.begin(), graph.outputs.end());

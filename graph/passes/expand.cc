@@ -32,7 +32,7 @@ struct Body {
   int opset;  // opset for which its nodes were written
 };
 
-// The newest version that is not newer than `opset`.
+// The newest version up to `opset`.
 int NewestUpTo(const std::vector<int>& versions, int opset) {
   int newest = 0;
   for (int version : versions) {

@@ -98,7 +98,7 @@ class AttentionFuser {
 
  private:
   // PyTorch's exporter writes Where(IsNaN(p), 0, p) behind a softmax with a
-  // mask: rows that see nothing are 0. The result of it; else p.
+  // mask: rows that see nothing are 0. Returns the result of the Where; else p.
   Value* WithoutNaN(Value* p) const {
     if (p->uses.size() != 2 || IsReturned(graph_, p)) return p;
     for (const Node* test : p->uses) {

@@ -38,7 +38,7 @@ Node* LayerOf(const Value* rows) {
   return is_layer && (!bias || bias->rank() <= 1) ? layer : nullptr;
 }
 
-// True if the Transpose is gone.
+// Replaces the Transpose if it can; true if it did.
 bool Visit(Graph& graph, StridedViews& views, Node& turn) {
   Value* y = turn.out(0);
   StridedView view = views.Of(y);

@@ -16,7 +16,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// The inverse takes log2 of it products, the decay of each key its square.
+// Rows of a chunk. The inverse takes log2(kChunk) products; a decay for each
+// key takes kChunk² elements.
 constexpr int64_t kChunk = 32;
 
 class Chunks {

@@ -52,7 +52,7 @@ bool IsProduct(const Node& node) {
   return kOps.contains(node.op);
 }
 
-// Operands of these are bounds or fill values, never weights.
+// Operands of these ops are bounds or fill values, never weights.
 bool TakesNoWeights(const Node& node) {
   static const std::set<std::string, std::less<>> kOps = {
       "Clip",   "Equal",          "Greater",    "Less",
@@ -60,7 +60,7 @@ bool TakesNoWeights(const Node& node) {
   return kOps.contains(node.op);
 }
 
-// Operands of these are weights, except single numbers: a bound, a square.
+// Operands of these ops are weights, except single numbers: a bound, a square.
 bool TakesNoNumber(const Node& node) {
   return node.op == "Max" || node.op == "Min" || node.op == "Pow";
 }

@@ -17,8 +17,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// A larger constant is not kept but computed in each step; so is a constant
-// that takes more operations.
+// Constants with more bytes, or with more operations to fold, are computed in
+// each step.
 constexpr int64_t kMaxFoldedBytes = int64_t{16} << 20;
 constexpr double kMaxFoldedWork = 1 << 30;
 
@@ -74,8 +74,7 @@ int64_t CopyWork(const Node& node) {
 }
 
 // Bytes of a result. If its size is not known before (NonZero, Unique,
-// Compress), the most that such an op gives: an index per axis for each
-// element.
+// Compress), an upper bound: an index per axis for each element.
 int64_t MostBytes(const Node& node, const Value& result) {
   if (result.concrete()) {
     return NumElements(*result.shape) *
@@ -270,7 +269,7 @@ Value* Specializer::FoldShape(const Node& node, const Value& x) {
                   node.out(0)->name);
 }
 
-// Computes `copy`, the new graph's copy of the node, if all its operands are
+// Folds `copy`, the new graph's copy of the node, if all its operands are
 // constants. False if it must stay: random, no kernel, too large, too costly.
 bool Specializer::Fold(Scope& scope, const Node& node, Node* copy) {
   if (IsRandom(*copy) || !evaluator_.CanEvaluate(*copy)) return false;

@@ -158,8 +158,8 @@ void AddStraightThrough(Graph& graph) {
     Value* y = node.out(0);
     Value* x = rounding->quantize->in(0);
     Value* inside = Inside(b, *rounding);
-    // Made with another operand first, so that ReplaceUses leaves it alone.
-    // y is set last, so that ReplaceUses leaves it alone.
+    // The first operand is x at first, and y only after ReplaceUses, which
+    // would replace it.
     Value* z = b.Ours("StraightThrough", {x, x, inside});
     graph.ReplaceUses(y, z);
     graph.SetInput(z->producer, 0, y);

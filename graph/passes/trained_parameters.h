@@ -67,7 +67,8 @@ struct InitializerReport {
 //
 // A Constant node that gets a role becomes an initializer of its output's name.
 // Ties are made before the patterns are applied: a pattern that matches one
-// name counts for both. With a record they are those of the record.
+// name counts for both. A record names ties, and may say that there are no
+// others.
 //
 // Reports every initializer, in order, then float Constant nodes, except single
 // numbers that are not trained. `notes` may be null; it gets facts for the

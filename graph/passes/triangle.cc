@@ -148,7 +148,7 @@ class Reader {
            node.Is("Identity");
   }
 
-  // Without shapes, axes and the diagonal of a Trilu.
+  // Data operands: without shapes, axes and a Trilu's diagonal.
   static std::vector<Value*> Operands(const Node& node) {
     bool first = MovesAxes(node) || node.Is("Expand") || node.Is("Trilu");
     return first ? std::vector<Value*>{node.in(0)} : node.inputs();

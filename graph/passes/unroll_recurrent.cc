@@ -139,7 +139,7 @@ class Unroller {
   std::vector<Activation> activations_;
   Value* x_ = nullptr;                        // (T·B,I)
   std::map<size_t, std::vector<Value*>> of_;  // operands by direction
-  // Per step: the rows that have it, (B,1); null: all rows.
+  // Per step: rows whose sequence has this step, (B,1); null: all rows.
   std::vector<Value*> masks_;
 };
 
@@ -147,7 +147,7 @@ int64_t Gates(const Node& node) {
   return node.Is("LSTM") ? 4 : node.Is("GRU") ? 3 : node.Is("RNN") ? 1 : 0;
 }
 
-// "y." for the first output y that exists.
+// "y.", where y is the first output that is not omitted.
 std::string Prefix(const Node& node) {
   for (const Value* out : node.outputs()) {
     if (out) return out->name + ".";

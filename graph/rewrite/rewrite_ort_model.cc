@@ -113,7 +113,7 @@ class OrtRewriter {
     return graph;
   }
 
-  // FusedMatMul becomes MatMul: those with the named results, or all.
+  // Turns FusedMatMuls with these results into MatMuls; null: all of them.
   static void Unfuse(Graph& graph, const std::set<std::string>* results) {
     for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
       Node* node = &*it++;
@@ -124,7 +124,7 @@ class OrtRewriter {
   }
 
   // Decides on a copy in which all products are visible. Returns the results of
-  // the fused ones that run in FP8.
+  // the FusedMatMuls that run in FP8.
   std::set<std::string> Decide(OrtRewriteReport* report) {
     auto graph = Load();
     std::set<std::string> fused;

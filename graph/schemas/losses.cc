@@ -103,8 +103,8 @@ void InferSoftmaxCrossEntropyGrad(Node& node) {
   SameAs(log_prob, node.out(0));
 }
 
-// From the scores (N,C), which may be overwritten; lse (N) is the logarithm of
-// each row's Σ e^scores.
+// log_prob from the scores (N,C), which may be overwritten; lse (N) is the
+// logarithm of each row's Σ e^scores.
 constexpr char kLogProbFromScores[] =
     R"(
   column = Constant <value_ints = [1]> ()
