@@ -35,8 +35,8 @@ struct DatasetInput {
 
 // Batches that a caller makes.
 struct BatchSource {
-  // Batch `index` (from 0) of the run, with arrays for these inputs; whether
-  // the index decides it is the caller's affair.
+  // Batch `index` (from 0) of the run, with arrays for these inputs. The caller
+  // may ignore the index.
   std::function<TensorMap(int64_t index,
                           const std::vector<DatasetInput>& inputs)>
       batch;

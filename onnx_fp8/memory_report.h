@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lives in memory at the step of a plan where its arena is fullest.
+// The values that are live at the step where a plan's arena is fullest.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +58,7 @@ struct MemoryReport {
                                 // the arena, in multiples of 64 bytes
   size_t in_arena_bytes = 0;    // the same in their own sizes
   // Gradients of parameters that are alive when the first parameter changes.
-  // All of them are, because a skip and the factor of a clip depend on all
-  // gradients.
+  // All are, because a skip and the factor of a clip depend on all gradients.
   size_t gradients_held_bytes = 0;
 
   size_t Total(MemoryKind kind) const {

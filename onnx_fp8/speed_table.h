@@ -17,9 +17,9 @@ struct SpeedGrid {
   double At(int64_t m_size, int64_t k_size, int64_t n_size) const;
 };
 
-// What FP8 gains, in one of two forms: the speed of whole layers against high
-// precision, or the speed of the products of which layers consist.
-// GemmFilter::speeds decides by it.
+// What FP8 gains, in one of two forms: the speed-up of whole layers over high
+// precision, or the speed of a layer's products. GemmFilter::speeds decides by
+// it.
 struct SpeedTable {
   std::string source;  // "h100" or a file
   // Speed-up of a layer, forward and backward, over high precision. h100: with
