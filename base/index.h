@@ -5,7 +5,7 @@
 
 namespace onnx_fp8 {
 
-// Steps and values of a plan have numbers of type int, of which -1 is none.
+// Steps and values of a plan are numbered by int; -1: none.
 inline size_t Index(int i) { return static_cast<size_t>(i); }
 
 }  // namespace onnx_fp8

@@ -91,7 +91,7 @@ int NumThreads() {
   if (scope_threads > 0) return scope_threads;
   int n = num_threads.load(std::memory_order_relaxed);
   if (n > 0) return n;
-  // If another thread sets it at the same time, one of the two wins.
+  // If two threads set it at the same time, one of them wins.
   num_threads.compare_exchange_strong(n, AvailableCpus());
   return num_threads;
 }

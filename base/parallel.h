@@ -46,7 +46,7 @@ void SetParallelBackend(ParallelBackend* backend);
 
 // While one exists, calls from the thread that made it run on `backend` (null:
 // as for other threads) and use `threads` threads (0: as other threads do), so
-// that several hosts can lend their pools at the same time. The last one made
+// that several hosts can lend their pools at the same time. The newest scope
 // counts.
 class ParallelScope {
  public:

@@ -39,10 +39,9 @@ class ThreadPool : public ParallelBackend {
   static constexpr int kJobs = 8;    // calls of Run at a time
   static constexpr int kParts = 64;  // more threads share parts
 
-  // One call of Run. left[p] counts the tasks of part p that nobody has taken;
-  // they are the last of that part. A thread that takes one by decreasing
-  // left[p] may read the other fields, which do not change before `pending` is
-  // 0.
+  // One call of Run. left[p] counts the tasks of part p that nobody has taken,
+  // the part's last ones. A thread that takes a task by decreasing left[p] may
+  // read the other fields, which do not change before `pending` is 0.
   struct alignas(64) Job {
     std::atomic<bool> taken = false;
     std::atomic<bool> caller_sleeps = false;
