@@ -13,7 +13,7 @@
 
 namespace onnx_fp8 {
 
-// Tensors in the order of the file.
+// Tensors in the file's order.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 struct OrtMoments {
