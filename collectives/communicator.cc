@@ -141,7 +141,7 @@ void Communicator::AllReduce(Reduction reduction, DType dtype,
     sent.resize(ranks * bytes);
     received.resize(ranks * bytes);
     sum.resize(bytes);
-    // Blocks are of one size: the last one may end with elements of no tensor.
+    // All blocks have one size, so the last one may end with padding.
     std::fill(sent.begin() + static_cast<ptrdiff_t>(n * element), sent.end(),
               std::byte{0});
     ForEachPiece(tensors, begin, n, [&](const Piece& p) {

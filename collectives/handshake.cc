@@ -141,8 +141,8 @@ void Reception::Admit() {
   }
 }
 
-// What has come of a visit. Each message has a size that is known before it is
-// read.
+// The bytes received in a visit. Each message has a size that is known before
+// it is read.
 Reception::Fate Reception::Read(Visit& visit, Guest* guest) const {
   for (;;) {
     size_t wanted = sizeof(Hello);

@@ -36,8 +36,9 @@ struct HeartbeatOptions {
 };
 
 // Finds ranks that have died or were stopped. A thread of each rank sends beats
-// to the rank above it in a tree and to those below it, over TCP. The thread
-// does nothing else, so a rank may compute or save for as long as it likes.
+// to the rank above it in a tree and to the ranks below it, over TCP. The
+// thread does nothing else, so a rank may compute or save for as long as it
+// likes.
 //
 // A rank is at fault if its connection ends before it has finished, or if it is
 // silent. A rank counts its own beats to measure the silence of others: a job
@@ -53,8 +54,8 @@ class Heartbeat {
   // Without Finish or Abort this rank is at fault.
   ~Heartbeat();
 
-  // Says that this rank has done its work. The call returns when all other
-  // ranks have done theirs.
+  // Says that this rank has done its work. Returns when all other ranks have
+  // done their work.
   void Finish();
   // Ends the other ranks after an error of this one. It prints the line of this
   // rank and returns when the others had time to print it.

@@ -22,8 +22,8 @@ struct MeetingPoint {
   std::string job;
 };
 
-// The program that started this process as one of several, as its variables
-// in the environment say.
+// The program that started this process as one of several, by its variables in
+// the environment.
 struct Launcher {
   std::string name;  // "Open MPI", "MPICH or Slurm", or "torchrun"
   int size = 0;

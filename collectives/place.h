@@ -33,8 +33,8 @@ Place ParsePlace(const std::string& text);
 Socket ConnectToPlace(const Place& place, const Pact& pact, const Ends& ends,
                       std::chrono::milliseconds patience);
 
-// Connections by rank: of the ranks in [first, end) that come, of a job of
-// `size`. Fewer if the others do not come within `patience`.
+// Connections by rank, from the ranks in [first, end) of a job of `size`; fewer
+// if some do not come within `patience`.
 std::map<int, Socket> AcceptRanks(Reception& reception, int size, int first,
                                   int end, std::chrono::milliseconds patience);
 

@@ -22,8 +22,7 @@ struct Network {
 // (src/graph/tuning.cc: 8.4, 3.4 and 14 µs), with nodes of 8 GPUs.
 Network ClusterOf(double node_bytes, double net_bytes);
 
-// The GPUs of a group: `ranks` of them, each `stride` GPUs after the one
-// before.
+// A group of `ranks` GPUs, each `stride` GPUs after the one before.
 struct GroupPlace {
   int64_t ranks = 1;
   int64_t stride = 1;

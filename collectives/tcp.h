@@ -31,9 +31,9 @@ class Socket {
 // The IPv4 addresses of this machine's networks, without the loopback.
 std::vector<std::string> NetworkAddresses();
 
-// A socket that listens at `port` of an IPv4 address of this machine; 0.0.0.0
-// are all. Closed if the port is taken or needs other rights, or if the machine
-// does not have the address; errno says so.
+// A socket that listens at `port` of an IPv4 address of this machine; 0.0.0.0:
+// all addresses. Closed if the port is taken or needs other rights, or if the
+// machine does not have the address; errno says so.
 Socket ListenAt(const std::string& address, int port);
 
 // The same at a free port. Errors: the system's.

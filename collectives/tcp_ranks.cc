@@ -167,7 +167,7 @@ void TcpRanks::MoveAll(std::vector<Move>& moves) {
   }
 }
 
-// As much as goes without waiting.
+// Moves as many bytes as it can without waiting.
 void TcpRanks::MoveSome(size_t member, Move* move) const {
   const int fd = job_.links_[member].fd();
   while (move->to_send > 0) {
@@ -195,8 +195,8 @@ void TcpRanks::Lost(size_t member, const char* reason) const {
   Fail("[TCP] expected data of rank ", member, ", got ", reason);
 }
 
-// A connection of this rank to each other rank. A rank connects to those before
-// it; those after it connect to this one.
+// A connection of this rank to each other rank. A rank connects to the ranks
+// before it; the ranks after it connect to it.
 JobLinks ConnectAll(const Launcher& launcher, const TcpOptions& options) {
   JobLinks job;
   // Strangers may come to each of the places where this rank listens.
