@@ -8,7 +8,7 @@
 
 namespace onnx_fp8 {
 
-// The ranks and what they divide: --mesh, --shard, --gather-dtype,
+// The ranks and how they divide the work: --mesh, --shard, --gather-dtype,
 // --bucket-bytes.
 struct ShardFlags {
   std::string mesh, shard = "none", gather_dtype = "fp8";

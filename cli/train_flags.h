@@ -45,7 +45,7 @@ struct TrainFlags {
   // Checks everything that needs no model; sets the threads. Errors:
   // UsageError.
   void Check(const Flags& flags) const;
-  // The part of Check that is about what the run starts from.
+  // Check's part for the start of the run.
   void CheckStart() const;
   SessionOptions MakeSession(const Flags& flags) const;
   // Errors: UsageError.

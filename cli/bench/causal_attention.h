@@ -10,8 +10,8 @@ namespace onnx_fp8 {
 struct CausalSizes {
   int64_t batch = 1, sequence = 0, heads = 0, kv_heads = 0, head_size = 0;
 
-  // Multiplications and additions of the two products of the forward; the mask
-  // leaves half of them.
+  // Multiplications and additions of the forward's two products, half of which
+  // the mask leaves.
   double operations() const {
     return 4.0 * static_cast<double>(batch * heads * head_size) *
            static_cast<double>(sequence) * static_cast<double>(sequence) / 2;

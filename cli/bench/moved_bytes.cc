@@ -10,7 +10,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// What a block of threads keeps of a row on a GPU.
+// How much of a row a thread block on a GPU can hold.
 constexpr int64_t kHeldElements = 16384;   // in registers
 constexpr double kHeldBytes = 112 * 1024;  // in shared memory
 

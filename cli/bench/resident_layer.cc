@@ -29,7 +29,7 @@ bool ReadsNarrow(const Node& node, const Value* x,
   return true;
 }
 
-// As the layer before would leave it: rounded already.
+// Keeps x rounded to `dtype`, as the layer before would leave it.
 void KeepNarrow(Graph& graph, Value* x, DType dtype,
                 const KernelRegistry& kernels) {
   bool possible = std::ranges::all_of(x->uses, [&](const Node* reader) {
@@ -45,8 +45,7 @@ void KeepNarrow(Graph& graph, Value* x, DType dtype,
 }
 
 // Nodes run only if something reads them. An output would be copied out of the
-// memory that a step keeps it in, so the outputs are the sizes of what nobody
-// reads.
+// step's memory, so the outputs are the sizes of the results that nobody reads.
 void ReplaceOutputs(Graph& graph) {
   graph.outputs.clear();
   std::vector<Value*> unread;

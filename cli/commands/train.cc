@@ -132,7 +132,7 @@ class TrainCommand {
   void ReadFolder();
   // Marks of the data and the scales that the flags name.
   FileMarks MarksOfFiles() const;
-  // Says which of them are others than before. Errors: other scales.
+  // Says which of them have changed. Errors: other scales.
   void CompareFiles(const FileMarks& before) const;
   void CreateSession();
   void OpenData();

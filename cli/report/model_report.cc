@@ -418,8 +418,8 @@ class Reporter {
     }
   }
 
-  // A row stands for all products of one layer and role. It lists the copies of
-  // them all.
+  // A row stands for all products of one layer and role, and lists all their
+  // copies.
   void AddCopies(const Graph& graph) {
     std::map<std::pair<std::string, std::string>, std::set<std::string>> all;
     for (const Node& node : graph.nodes()) {

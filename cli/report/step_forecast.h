@@ -27,7 +27,7 @@ struct ForecastSpec {
   Cluster cluster;
 };
 
-// Bytes on one rank where the step needs most of them.
+// Bytes on one rank at the step's peak.
 struct RankMemory {
   size_t parameters = 0, optimizer = 0, scales = 0;
   size_t others = 0;  // batch, constants, outputs

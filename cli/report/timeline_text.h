@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 // {"steps", "ms", "host_ms", "idle_ms", "gpu", "roles", "nodes", "notes"}; what
 // is not known is left out.
 nlohmann::ordered_json TimelineJson(const TimelineReport& report);
-// A table by role, one of the nodes that lose most, and the notes.
+// A table by role, a table of the nodes that lose most, and the notes.
 void PrintTimeline(const TimelineReport& report, std::ostream& out);
 
 }  // namespace onnx_fp8
