@@ -98,8 +98,8 @@ auto Unlocked(F&& work) {
   return work();
 }
 
-// A fact of the session. Another thread may be in the middle of a step: who
-// waits for it leaves Python's lock to others.
+// A fact of the session. Another thread may be in the middle of a step; a
+// thread that waits for it releases Python's lock.
 template <typename F>
 auto Ask(HostSession& session, F&& fn) {
   return Unlocked([&] { return session.With(fn); });
