@@ -85,7 +85,7 @@ TEST(LauncherTest, VariablesOfTorchrun) {
             "[RANK] expected a number below WORLD_SIZE, 4, got 4");
 }
 
-// Of two launchers the innermost counts.
+// The innermost of two launchers counts.
 TEST(LauncherTest, TorchrunBesideOthers) {
   Variables variables = {{"WORLD_SIZE", "4"},      {"RANK", "3"},
                          {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"},

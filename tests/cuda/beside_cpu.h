@@ -28,7 +28,7 @@ void ExpectCpusResultsIn16Bits(const std::string& text, double relative);
 
 // The graph of the text with a RoundTo before each operand and behind each
 // result that the GPU's kernels keep in 16 bits. Its outputs are results, or
-// readers of those that were rounded, and then the amax, too.
+// readers of rounded results, and then the amax, too.
 std::shared_ptr<Graph> RoundedForGpu(const std::string& text, DType dtype);
 
 // The same with those feeds, where each byte must be the CPU's. `what` names

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Quantizers that also sum the columns of their operand: codes, transpose and
-// scalars are the CPU's, and sums are those of ReduceSum.
+// scalars are the CPU's, and sums equal ReduceSum's.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -159,7 +159,7 @@ TEST_P(CudaTimeline, LostRecordsAreSaid) {
 
 INSTANTIATE_TEST_SUITE_P(Schedules, CudaTimeline, testing::Values(0, 1, 2));
 
-// The nodes' records are those of two streams.
+// The nodes' records come from two streams.
 TEST(CudaTimelines, CollectivesBesideOtherNodes) {
   const std::string errors = RunProcesses(2, [](Communicator& ranks) {
     const std::shared_ptr<Graph> graph = ParseGraph(R"(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One kernel computes a loss and its gradient in the place of the scores: its
-// results beside those of two kernels on the same device, where each element of
+// results beside two kernels' results on the same device, where each element of
 // the gradient has its own bound. rows_test.cc compares both with the CPU.
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ std::pair<Tensor, Tensor> LossAndGradient(const std::shared_ptr<Graph>& graph) {
 
 enum class Round { kNothing, kScores, kGradient, kBoth };
 
-// Each element of one kernel is within its bound of that of two.
+// Each element from one kernel is within its bound of the element from two.
 void ExpectThoseOfTwoKernels(int64_t rows, int64_t classes, Round round) {
   SCOPED_TRACE(Concat("round ", static_cast<int>(round)));
   const bool scores = round == Round::kScores || round == Round::kBoth;

@@ -257,7 +257,7 @@ RankResult TrainOn(std::unique_ptr<ExecutionProvider> provider,
 }
 
 // Five steps of two ranks; from the third on they are replayed. NCCL's bytes
-// are those that the ranks of the CPU count.
+// equal the bytes that the ranks of the CPU count.
 void ExpectCpusLosses(const SessionOptions& options, const TensorMap& batch,
                       double band, const Mesh& mesh = {.dp = 2}) {
   RankResult want;

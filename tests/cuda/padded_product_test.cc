@@ -94,7 +94,8 @@ TensorMap Results(const std::shared_ptr<Graph>& graph) {
 }
 
 // A norm, a layer and its gradients, with given scales. The norm and the
-// activation's gradient, with that of a bias, quantize their results.
+// activation's gradient, which comes with a bias gradient, quantize their
+// results.
 std::string NormAndLayerText(int64_t m, int64_t k, int64_t n) {
   std::string x = ToString(Shape{m, k}), w = ToString(Shape{n, k}),
               dy = ToString(Shape{m, n});

@@ -265,7 +265,7 @@ std::vector<int64_t> SizesOf(const Plan& plan) {
   return sizes;
 }
 
-// Of the only step with one.
+// The workspace of the only step that has one.
 size_t WorkspaceOf(const std::string& text, bool on_device = true) {
   std::unique_ptr<ExecutionProvider> provider;
   if (on_device) provider = MakeCudaProvider();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bytes that kernels read and write, as the checked emulated device counts
-// them, beside those that the headers of the kernels claim. What several
-// threads read counts for each of them, though a GPU's cache serves all but
-// one: so an operand that is broadcast counts once for each element of the
-// result.
+// them, beside what the headers of the kernels claim. What several threads read
+// counts for each of them, though a GPU's cache serves all but one: so an
+// operand that is broadcast counts once for each element of the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -188,7 +187,7 @@ const labels: int64[2]
 }
 
 // Shared memory holds 28672 floats of a row, or twice as many scores in 16
-// bits; what is behind them is read twice.
+// bits; scores past that are read twice.
 TEST(CudaTraffic, LossesWithGradientReadScoresOnce) {
   if (!emulation::Checked()) return;  // only checked builds count
   for (auto [dtype, classes, again] : {std::tuple{DType::kFloat, 28672, 0},

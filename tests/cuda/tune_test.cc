@@ -25,7 +25,7 @@ namespace {
 
 constexpr ProviderOptions kTune = {.tune = true};
 constexpr int64_t kRuns = 5;  // of each algorithm that is timed
-// Of sums in two orders.
+// Relative difference of sums in two orders.
 constexpr double kClose = 1e-4;
 constexpr int64_t kM = 48, kN = 32, kK = 128;
 

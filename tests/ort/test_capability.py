@@ -140,7 +140,7 @@ def test_results_that_are_inputs_or_constants():
 
 @pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2", "BFLOAT16", "FLOAT16"])
 def test_tensors_of_few_bits(kind):
-    """There and back: the codes are those of the stock runtime."""
+    """There and back: the codes equal the stock runtime's."""
     to = getattr(TensorProto, kind)
     proto = model([node("Cast", ["x"], ["q"], to=to), node("Cast", ["q"], ["y"], to=FLOAT),
                    node("Cast", ["p"], ["z"], to=FLOAT)],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The option `device`, on machines without a GPU: one error when the session is made, and nothing else. Results on the
-emulated device are those of tests/cuda/ort_runner_test.cc."""
+"""The option `device`, on machines without a GPU: one error when the session is made, and nothing else.
+tests/cuda/ort_runner_test.cc compares results on the emulated device."""
 import pathlib
 import re
 import subprocess

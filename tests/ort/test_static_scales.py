@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Static scales in our provider: those that `onnx-fp8 rewrite` writes."""
+"""Static scales in our provider equal the scales that `onnx-fp8 rewrite` writes."""
 import itertools
 import json
 
@@ -29,7 +29,7 @@ def assert_same(mine, theirs):
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
 @pytest.mark.parametrize("source", ["calibrate", "train"])
 def test_scales_are_those_of_rewrite(source, model, tmp_path):
-    """Those of a file, and those of a run with delayed scaling. The session may fold
+    """Scales of a file, and of a run with delayed scaling. The session may fold
     transposes of weights, and read shared inputs in another order."""
     case = Case(model, tmp_path)
     path, scales = tmp_path / "fp8.onnx", tmp_path / "scales"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps that `onnx-fp8 rewrite` wrote, run by a stock onnxruntime with our
-provider: the losses are those of `onnx-fp8 train`, bit for bit."""
+provider: the losses equal `onnx-fp8 train`'s, bit for bit."""
 import json
 
 import numpy

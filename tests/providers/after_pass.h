@@ -10,8 +10,8 @@
 
 namespace onnx_fp8 {
 
-// The text of a graph after a pass for those kernels. `text` is that of its
-// inputs, nodes and outputs.
+// The text of a graph after a pass for those kernels. `text`: its inputs, nodes
+// and outputs.
 inline std::string AfterPass(const std::string& text,
                              void (*pass)(Graph&, const KernelRegistry&),
                              const KernelRegistry& kernels) {

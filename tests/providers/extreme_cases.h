@@ -26,8 +26,8 @@ void PrintTo(const ExtremeCase& c, std::ostream* out);
 
 const std::vector<ExtremeCase>& ExtremeCases();
 
-// The kernels of the registry that no case has, with the reason for those that
-// need none; "" if there is no reason.
+// The kernels of the registry that no case has, with the reason why they need
+// none; "" if there is no reason.
 std::map<std::string, std::string> WithoutExtremeCase(
     const KernelRegistry& kernels);
 

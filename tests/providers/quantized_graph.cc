@@ -43,7 +43,7 @@ struct Matrix {
   int64_t rows, columns;
 };
 
-// That of that shape.
+// The matrix of the shape.
 Matrix MatrixOf(const std::string& shape) {
   std::istringstream sizes(shape);
   int64_t rows = 1, last = 1;

@@ -20,7 +20,7 @@ struct QuantizedForm {
                           // never have
   bool narrow, read;      // rounded to bfloat16; read by another node, too
   bool exact = false;     // also read before it is rounded
-  bool operands = false;  // those of the result's shape are rounded, too
+  bool operands = false;  // of the result's shape are rounded, too
 };
 
 // The producer of a row, then its quantizers, whose scales are the inputs

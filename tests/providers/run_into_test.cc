@@ -18,7 +18,7 @@ class RunIntoTest : public testing::Test {
   explicit RunIntoTest(const std::string& text = kText)
       : graph_(ParseGraph(text)), executor_(graph_, *provider_) {}
 
-  // Runs into `results`, and compares them with those of a run without a plan.
+  // Runs into `results`, and compares them with a run without a plan.
   void ExpectNaive(const std::vector<Tensor>& feeds,
                    std::vector<Tensor> results) {
     TensorMap named, state;

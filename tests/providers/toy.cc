@@ -23,7 +23,7 @@ void Set(Tensor& t, int64_t i, uint64_t x) {
   }
 }
 
-// Of all elements of an operand.
+// Covers all elements of an operand.
 uint64_t Digest(const Tensor& t) {
   uint64_t digest = 1;
   for (int64_t i = 0; i < t.size(); ++i) {

@@ -37,7 +37,7 @@ def torchrun_variables(rank, ranks, port):
 
 class Job:
     """Programs that run, one for each rank. A program is a list of words. The launcher is mpirun, torchrun, which starts
-    the first program for all ranks, or "variables": each process gets those that torchrun would set."""
+    the first program for all ranks, or "variables": each process gets the variables that torchrun would set."""
 
     def __init__(self, programs, launcher="mpirun"):
         self.id = str(uuid.uuid4())

@@ -99,7 +99,7 @@ def test_relative_attention(bodies, heads, groups, t, s, causal):  # noqa: F811
     scale = np.float32(0.5)
     whole = bias + relative[:, places][None]
     y, lse, dq, dk, dv = define(q, k, v, dy, whole, heads, groups, scale, causal, onnx.TensorProto.FLOAT)
-    # The gradient of a number is that of all scores to which it is added.
+    # A number's gradient is the sum over all scores to which it is added.
     drelative = np.zeros((heads, t + s - 1))
     step = 1e-5
     for h in range(heads):

@@ -161,7 +161,7 @@ def test_a_step_is_exported_as_it_is(tmp_path):
 
 
 def test_a_whole_state_dict_is_a_start(tmp_path):
-    """Fixed statistics too become those of the file, and stay for the rest of the run."""
+    """Fixed statistics too take the file's values, and stay for the rest of the run."""
     rng = np.random.default_rng(3)
     write_model(tmp_path / "m.onnx", False)
     x, labels = write_data(tmp_path / "d.npz")

@@ -10,7 +10,7 @@ from test_quantize_bodies import (DOMAIN, E4M3, E5M2, INPUTS, Q_MAX, Runner,  # 
                                   assert_all_same, bodies, make, quantized, same_bits)
 
 FLOAT, E8M0 = 1, 24
-# Rows, columns (0: all); 1x32 and 32x1 are those of the MX formats.
+# Rows, columns (0: all); 1x32 and 32x1 are the MX formats' blocks.
 BLOCKS = [(0, 0), (1, 0), (0, 1), (1, 128), (128, 1), (128, 128), (1, 32), (32, 1), (3, 7)]
 # (pow2, scale_to)
 RULES = [(0, FLOAT), (1, FLOAT), (2, FLOAT), (1, E8M0), (2, E8M0)]

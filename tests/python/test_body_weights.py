@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights inside the bodies of Ifs, as Constant nodes or initializers, train like those of the graph."""
+"""Weights inside the bodies of Ifs, as Constant nodes or initializers, train like weights of the graph."""
 import json
 
 import numpy as np

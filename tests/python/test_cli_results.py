@@ -441,7 +441,7 @@ def test_lost_names_come_back_in_weights(tmp_path):
     model, data = optimized_model(tmp_path / "m.onnx")
     run("grad", model, "--data", data, *CE, "-o", tmp_path / "g.safetensors")
     gradients = load_file(tmp_path / "g.safetensors")
-    # Gradients are those of the tensor in the file, under its name.
+    # Gradients belong to the tensor in the file, under its name.
     assert gradients["grad.onnx::MatMul_12"].shape == (3, 4) and "grad.fc.bias" in gradients
     run("train", model, "--data", data, *CE, "--steps", 2, "--out", tmp_path / "run")
     done = run("export", tmp_path / "run", "-o", tmp_path / "t.onnx", tmp_path / "w.safetensors")

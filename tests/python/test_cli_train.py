@@ -341,7 +341,7 @@ def test_memory_report(tmp_path):
         assert done["state_bytes"] == sum(memory["kinds"][k] for k in ("parameters", "optimizer_state", "fp8_state"))
     assert kinds["off"]["fp8_copies"] == kinds["off"]["fp8_state"] == kinds["tensorwise"]["fp8_state"] == 0
     assert kinds["delayed"]["fp8_state"] > 0
-    # Of a linear layer's input, the backward keeps only the 8-bit copy.
+    # The backward keeps only the 8-bit copy of a linear layer's input.
     assert kinds["tensorwise"]["fp8_copies"] > 0
     assert kinds["tensorwise"]["saved_activations"] < kinds["off"]["saved_activations"]
     text = run("train", *flags, "--recipe", "tensorwise", "--out", tmp_path / "text").stdout

@@ -143,7 +143,7 @@ def test_loss_scaling_follows_gradscaler(tmp_path):
                 scale, good = scale * 2, 0
     skipped = [line.get("skipped", False) for line in lines]
     assert any(skipped) and not all(skipped)
-    # The norm is that of gradients that are not scaled.
+    # The norm is taken of unscaled gradients.
     flags[flags.index("float16")] = "float32"
     run("train", case.model, *flags, "--steps", 1, "--out", tmp_path / "exact")
     first = next(line for line in lines if not line.get("skipped"))

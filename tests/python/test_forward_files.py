@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forward models rewritten by every recipe, in stock onnxruntime and by `onnx-fp8 run`.
 
-Runtimes add in other orders. If an activation therefore rounds to the next 8-bit value, the error is larger than that of
+Runtimes add in other orders. If an activation therefore rounds to the next 8-bit value, the error is larger than in
 fp32. So each FP8 product is compared with its own operands, which become outputs of the file."""
 import numpy as np
 import onnx

@@ -67,7 +67,7 @@ def test_functions_mean_what_their_opset_says(tmp_path, model_opset, function_op
 
 @pytest.mark.parametrize("model_opset, function_opset", [(18, 13), (13, 20)])
 def test_a_rewritten_model_keeps_them(tmp_path, model_opset, function_opset):
-    """The opset rises to that of our bodies: functions are inlined then, each node in its new form."""
+    """The opset rises to our bodies' opset: functions are inlined then, each node in its new form."""
     weight = write_model(tmp_path / "m.onnx", model_opset, function_opset)
     run("rewrite", "m.onnx", "-o", "fp8.onnx", "--recipe", "tensorwise", cwd=tmp_path)
     written = onnx.load(tmp_path / "fp8.onnx")

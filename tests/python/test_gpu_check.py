@@ -329,7 +329,7 @@ class FakeMachine:
 
 
 def without_seconds(figures):
-    """Those that a whole section has in each call."""
+    """The figures that a whole section has in each call."""
     figures = {key: value for key, value in figures.items() if key not in ("seconds", "passed_tests")}
     if "curves" in figures:
         figures["curves"].sort(key=json.dumps)

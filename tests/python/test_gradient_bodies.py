@@ -35,7 +35,7 @@ def function_of(op):
 
 
 def functions_of(bodies, name):
-    """The function of an op, behind those that it calls."""
+    """The function of an op, behind the functions that it calls."""
     called = re.findall(rf"{DOMAIN}\.(\w+)", bodies[name]["body"])
     return [f for other in called for f in functions_of(bodies, other)] + [function_of(bodies[name])]
 

@@ -13,7 +13,7 @@ CASES = json.loads((FIXTURES / "losses" / "cases.json").read_text())
 
 
 def model(shape, path, batch="n", outputs=("y",)):
-    """y = x + b with b of zeros: the gradient of x is that of the loss by y."""
+    """y = x + b with b of zeros: the gradient of x equals the gradient by y."""
     value = helper.make_tensor_value_info
     zeros = numpy_helper.from_array(np.zeros(shape[1:] or (1,), np.float32), "b")
     axes = [batch, *shape[1:]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of opset 26 and later, and those that run by a body of ours: ONNX's own node cases through `onnx-fp8 run`.
+"""Operators of opset 26 and later, and ops that run by a body of ours: ONNX's own node cases through `onnx-fp8 run`.
 Gradients of LinearAttention beside central differences of its text in float64."""
 import numpy as np
 import onnx

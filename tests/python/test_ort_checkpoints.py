@@ -16,7 +16,7 @@ CASES = ["mlp", "gpt2", "bert", "vit", "llama", "cnn", "mlp_mse"]
 def saved(case, folder, steps):
     """A checkpoint with the optimizer's state after some steps of theirs, and the losses of 20 more."""
     kept = shutil.copytree(ARTIFACTS / case, folder)
-    (kept / "eval_model.onnx").unlink()  # onnxruntime refuses that of cnn
+    (kept / "eval_model.onnx").unlink()  # onnxruntime refuses cnn's
     train(case, kept, steps, save=str(folder / "c"))
     more = train(case, kept, STEPS, load=str(folder / "c"))["losses"]
     return folder / "c", np.array(more)

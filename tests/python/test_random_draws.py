@@ -95,7 +95,7 @@ def test_nodes_of_one_seed_draw_the_same(tmp_path):
     np.testing.assert_array_equal(a, b)
 
 
-# The draws of a name that only one node has are those of earlier versions.
+# A name that only one node has gives the draws of earlier versions.
 def test_the_first_node_keeps_its_draws(tmp_path):
     alone = rows([draw("RandomNormal", "a")], tmp_path, outputs=("a",))
     both = rows([draw("RandomNormal", "a"), draw("RandomNormal", "b")], tmp_path, outputs=("a", "b"))

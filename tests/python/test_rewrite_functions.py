@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forward rewrite of models with local functions: those that hold a product of a weight are inlined, with the
+"""Forward rewrite of models with local functions: functions that hold a product of a weight are inlined, with the
 functions that call them; the others stay."""
 import numpy as np
 import onnx

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows whose number data decide, as exporters write them: results as in stock onnxruntime, gradients as those of a
-model that keeps all rows and weights them with a mask."""
+"""Rows whose number data decide, as exporters write them: results as in stock onnxruntime, gradients as in a model that
+keeps all rows and weights them with a mask."""
 import numpy as np
 import onnx
 import onnxruntime

@@ -213,9 +213,10 @@ def test_stock_onnxruntime_trains_the_file(model, recipe, tmp_path):
     proto, losses = file_losses(path, case.feeds)
     ours = trained_losses(case, recipe)
     assert len(ours) == STEPS
-    # Of the first loss. Another accumulation order may flip an FP8 code; of a
-    # fixture's 64 tokens one flip can be 2e-4 of the loss, and it grows: after
-    # ten steps two instruction sets of this program are 7e-3 apart.
+    # Relative to the first loss. Another accumulation order may flip an FP8
+    # code; of a fixture's 64 tokens one flip can be 2e-4 of the loss, and it
+    # grows: after ten steps two instruction sets of this program are 7e-3
+    # apart.
     difference = numpy.abs(numpy.subtract(losses, ours)) / numpy.abs(ours[0])
     fixture = "fixtures" in model.parts and recipe != "off"
     assert difference[0] <= (5e-4 if fixture else 1e-4)
@@ -395,7 +396,7 @@ def assert_close(x, y):
 
 
 def assert_only_products_change(case, path):
-    """A second definition of `tensorwise`: the products of the file are those of
+    """A second definition of `tensorwise`: the products of the file have
     rounded operands; all else is as it was. (Checked product by product: in
     deep models one flipped bit soon changes every code.)"""
     ours = onnx.load(path)

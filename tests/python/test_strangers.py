@@ -16,7 +16,7 @@ from program import BIN, FIXTURES, losses, run, write_random
 from rank_jobs import free_port, torchrun_variables
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
-# Of collectives/handshake.h.
+# As in collectives/handshake.h.
 HELLO, CHALLENGE, WELCOME = (0x3038706678_6E6E6F | i << 56 for i in (0x33, 0x34, 0x35))
 
 

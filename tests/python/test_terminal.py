@@ -130,7 +130,7 @@ def test_names_of_inputs_and_files(tmp_path, bad):
 
 
 def test_arrays_of_a_data_file(tmp_path):
-    """Those that no input reads are noted."""
+    """Arrays that no input reads are noted."""
     make(tmp_path, b"_")
     arrays = dict(np.load(tmp_path / "d.npz"))
     np.savez(tmp_path / "d.npz", **arrays, **{f"a{CONTROLS.replace(chr(0), '')}\n{FORGED}": np.zeros(8)})

@@ -243,8 +243,7 @@ def run_in_stock(path, feeds, steps):
 @pytest.mark.parametrize("recipe", ["off", "delayed"])
 @pytest.mark.parametrize("name", FIXTURES)
 def test_onnxruntime_begins_and_train_goes_on(name, recipe, tmp_path):
-    """Moments, counters and scales go on where stock onnxruntime left them. The bands are those of
-    test_step_files."""
+    """Moments, counters and scales go on where stock onnxruntime left them. The bands are as in test_step_files."""
     case = case_of(name, tmp_path)
     step = write_step(case, case.flags(recipe))
     write_state(step, run_in_stock(step, case.feeds, 5))

@@ -91,7 +91,7 @@ def test_a_run_that_ends_with_an_error_ends_all(launcher, watch, data, text, tmp
 
 @pytest.mark.parametrize("data", ["digits.TRAIN", "digits.arrays()"], ids=["files", "arrays"])
 def test_runs_are_divided(launcher, data, tmp_path):
-    """Of files, or of arrays that each rank gives whole."""
+    """Data are files, or arrays that each rank gives whole."""
     done = launch(launcher, TRAIN.format(data=data, out=f"{tmp_path}/", run=RUN))
     assert done.returncode == 0, done.stderr
     onnx_fp8.train(digits.MODEL, data=digits.TRAIN, val_data=digits.VAL, out=tmp_path / "alone", **RUN)

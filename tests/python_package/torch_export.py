@@ -83,7 +83,7 @@ def check_kinds(exporter, training):
     assert entries[table][1]["padding_idx"] == 3
     for key, persistent in (("kept", True), ("lost", False), ("norm.running_mean", True)):
         assert entries[key][1]["kind"] == "buffer" and entries[key][1]["persistent"] is persistent, entries[key]
-    # Tracing moves statistics: the file has those of the module.
+    # Tracing moves statistics: the file has the module's.
     mean = numpy_helper.to_array(held["norm.running_mean"])
     assert np.array_equal(mean, module.norm.running_mean.numpy()), mean
     constants = [entry for entry in record["tensors"].values() if entry["kind"] == "constant" and entry["shape"] == [8]]

@@ -11,7 +11,7 @@ namespace onnx_fp8 {
 // Runs `rank` on `size` threads of this process, each with the communicator of
 // its rank. Messages are compared: another call or another size on two ranks is
 // an error, and so is a call of one rank when another one has returned. An
-// error of a rank ends the others. Errors: that of the first rank that failed.
+// error of a rank ends the others. Errors: the first failed rank's.
 void RunRanks(int size, const std::function<void(Communicator&)>& rank,
               size_t message_bytes = Communicator::kMessageBytes);
 

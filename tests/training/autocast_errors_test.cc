@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients in 16 bits are at least as exact as those of PyTorch's autocast.
+// Gradients in 16 bits are at least as exact as with PyTorch's autocast.
 // scripts/autocast_errors.py has measured the latter.
 #include <cmath>
 #include <fstream>

@@ -131,8 +131,8 @@ std::vector<double> Distances(const std::vector<double>& got,
   return distances;
 }
 
-// The largest distance, up to each loss, between a curve and those of moved
-// weights.
+// The largest distance, up to each loss, between a curve and the curves of
+// moved weights.
 std::vector<double> Spread(SessionOptions options, const TensorMap& feeds,
                            const std::vector<double>& curve) {
   constexpr uint64_t kTwins = 4;
@@ -175,8 +175,8 @@ void FollowCurve(CorpusCase& c, const std::string& optimizer) {
   std::vector<double> distances = Distances(got, want);
   if (std::ranges::max(distances) > band) {
     // Chaos: another order of sums may also decide on which side of 0 a ReLU's
-    // input falls. Then the curve is as far off as those of weights that differ
-    // by rounding, and in double it equals PyTorch's.
+    // input falls. Then the curve is as far off as with weights that differ by
+    // rounding, and in double it equals PyTorch's.
     std::vector<double> spread = Spread(c.options, c.feeds, got);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_LE(distances[i], std::max(band, 10 * spread[i]))

@@ -22,8 +22,8 @@ void PrintTo(const GradientCase& gradient_case, std::ostream* out) {
 
 namespace {
 
-// Step of the difference quotient. The formula's error is h²/6 f''', that of
-// rounding is 2⁻⁵³ |f| / h; both are below 1e-9 here.
+// Step of the difference quotient. The formula's error is h²/6 f''', the
+// rounding error 2⁻⁵³ |f| / h; both are below 1e-9 here.
 constexpr double kStep = 1e-5;
 constexpr double kDifferenceTolerance = 1e-6;
 

@@ -56,7 +56,7 @@ TEST_P(LossChunks, TrainAsTheWholeDoes) {
       EXPECT_TRUE(std::isfinite(scale.scale)) << scale.key;
     }
   }
-  // Dynamic scales of tensors are those of a chunk then, also in the first step
+  // Dynamic scales of tensors then belong to a chunk, also in the first step
   // with delayed scaling; and sums in another order may round to the next
   // number of 8 bits.
   std::string scaling = recipe;

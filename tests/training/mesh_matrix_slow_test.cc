@@ -81,7 +81,7 @@ bool Runs(size_t model, size_t mesh, size_t recipe) {
 
 class MeshMatrix : public testing::TestWithParam<size_t> {};
 
-// Scales of activations belong to a micro-batch, as those of data ranks to a
+// Each micro-batch has its own scales of activations, and so has each data
 // rank. Losses of an FP8 run drift apart once a sum in another order has moved
 // a rounding; the first one has seen no such sum but its own.
 TEST_P(MeshMatrix, TrainsAsOneProcess) {

@@ -17,7 +17,7 @@ namespace {
 
 using Axes = std::vector<int64_t>;
 
-// Of activations, so that a model takes milliseconds.
+// Limit of an activation's size, so that a model takes milliseconds.
 constexpr int64_t kMostElements = 2048;
 
 class ModelMaker {
@@ -124,7 +124,7 @@ class ModelMaker {
     shape.erase(shape.begin(), shape.begin() + Below(x->rank() + 1));
     return shape;
   }
-  // Of one sample, if any number of them may come.
+  // Elements of one sample, if any number of them may come.
   static int64_t Elements(const Value* x) {
     int64_t elements = 1;
     for (int64_t size : *x->shape) elements *= std::abs(size);

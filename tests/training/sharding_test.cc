@@ -47,8 +47,8 @@ void ExpectSameRuns(const std::vector<RankRun>& a,
   }
 }
 
-// On 3 ranks the last part of the first weight is shorter, and that of the
-// second one is empty.
+// On 3 ranks the last part of the first weight is shorter, and the second one's
+// is empty.
 TEST(Sharding, TrainsAsWholeState) {
   TempDir dir;
   const std::string model = WriteMlp(dir, false);
@@ -195,8 +195,8 @@ TEST(Sharding, BytesOnTheWire) {
   EXPECT_EQ(BytesOfAStep(options).all_gather, 2 * kOnce);
   options.shard.gather = GatherAs::kFloat;
   EXPECT_EQ(BytesOfAStep(options).all_gather, 4 * kOnce);
-  // ZeRO-1 adds gradients over ranks once, ZeRO-2 those of each micro-batch.
-  // Both gather once.
+  // ZeRO-1 adds gradients over ranks once, ZeRO-2 in each micro-batch. Both
+  // gather once.
   options = Options(model);
   options.grad_accum = 3;
   options.shard.what = Sharding::kOptimizer;

@@ -63,7 +63,7 @@ TEST(TensorParallel, Mlp) {
   }
 }
 
-// Scales are those of whole tensors, so FP8 differs by the order of sums, too.
+// Scales belong to whole tensors, so FP8 differs by the order of sums, too.
 // (The scales of rowwise are powers of two, so parts of a row round alike.)
 TEST(TensorParallel, Transformer) {
   for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
@@ -282,7 +282,7 @@ TEST(TensorParallel, NeedsTheSameBitsOnAllRanks) {
   });
 }
 
-// Of the 61 rows of the table, and of the classes, each rank has a part.
+// Each rank has a part of the table's 61 rows, and of the classes.
 TEST(TensorParallel, RefusesIdsAndLabelsThatOneProcessRefuses) {
   const SessionOptions options = Options(Gpt());
   struct Case {

@@ -5,7 +5,7 @@
 // count. Traffic: scores are read once, the gradient is written once, which may
 // be in the place of the scores. With the loss, a block keeps up to 112 KiB of
 // a row in shared memory between the sum over the row and the gradient;
-// elements past them are read twice, and rows that do not count are not read.
+// elements past that are read twice, and rows that do not count are not read.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>

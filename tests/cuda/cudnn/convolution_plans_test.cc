@@ -106,7 +106,7 @@ TEST_P(CudnnConvolutionTest, WeightGradientCompiles) {
   ExpectPlans(WeightGradientOf(GetParam()), ConvolutionPass::kWeightGradient);
 }
 
-// Those of the corpus, and others.
+// Convolutions of the corpus, and others.
 INSTANTIATE_TEST_SUITE_P(
     All, CudnnConvolutionTest,
     testing::Values(

@@ -114,7 +114,7 @@ void __tsan_init() { BeginChecks(); }
 
 void __tsan_vptr_update(void**, void*) {}
 
-// Of std::shared_ptr, in host code of .cu files.
+// Called by std::shared_ptr in host code of .cu files.
 int __tsan_atomic32_fetch_add(volatile int* p, int value, int order) {
   (void)order;
   return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);

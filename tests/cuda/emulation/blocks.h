@@ -25,8 +25,8 @@ struct Grid {
   size_t call_bytes = 0;
 };
 
-// Into the stream. Errors: those of a real launch. Drops the call when it is
-// not needed any more.
+// Adds a launch to the stream. Errors: as a real launch's. Drops the call when
+// it is not needed any more.
 cudaError_t LaunchGrid(const Grid& grid, cudaStream_t stream);
 
 // The dynamic shared memory that a block of this kernel may have

@@ -53,7 +53,7 @@ struct LtMatrix {
   int64_t stride = 0;  // elements from one of the batch to the next
   bool column_major = true;
 
-  // Of one of the batch, and of all.
+  // Size of one matrix of the batch, and of all.
   int64_t elements() const { return ld * (columns - 1) + rows; }
   size_t bytes() const;
 };

@@ -47,8 +47,8 @@ int64_t ScalesOf(int mode, int64_t rows, int64_t k) {
   }
 }
 
-// That of a row in a block of k. Scales of 1x128 have a column of (padded) rows
-// for each block of k, those of 128x128 a padded row of these blocks.
+// The scale of a row in a block of k. Scales of 1x128 have a column of (padded)
+// rows for each block of k, scales of 128x128 a padded row of these blocks.
 float ScaleAt(const float* scales, int mode, int64_t rows, int64_t k,
               int64_t row, int64_t block) {
   if (!scales) return 1.0f;

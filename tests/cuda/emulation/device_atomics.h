@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Atomics of integers. Those of floats are left out: the order of their sums
+// Atomics of integers. Atomics of floats are left out: the order of their sums
 // would change results from run to run.
 //
 // A thread gives way only at barriers, so that plain accesses are atomic.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions of numbers. Those that the device rounds correctly are exact here.
+// Functions of numbers. They are exact here where the device rounds correctly.
 // The others are as far off as the tables of the CUDA programming guide allow,
 // by a draw of the numerics.
 #pragma once
@@ -20,7 +20,7 @@ double InexactDouble(double exact, int ulps);
 }  // namespace onnx_fp8::emulation
 
 // ---- functions with errors --------------------------------------------------
-// In our namespace they hide those of the C library.
+// In our namespace they hide the C library's.
 
 namespace onnx_fp8 {
 
@@ -77,7 +77,7 @@ inline void sincosf(float x, float* sine, float* cosine) {
 }
 
 // Intrinsics. Where the guide bounds their error as an absolute one, this is
-// that of results near 1.
+// the error of results near 1.
 inline float __expf(float x) {
   auto ulps = 2 + static_cast<int>(std::fmin(std::fabs(1.173f * x), 200.0f));
   return emulation::Inexact(std::exp(double{x}), ulps);
@@ -200,7 +200,7 @@ ONNX_FP8_MIN_MAX(unsigned long long, long long, unsigned long long)
 ONNX_FP8_MIN_MAX(unsigned long long, unsigned long long, long long)
 #undef ONNX_FP8_MIN_MAX
 
-// Of a number and NaN they give the number.
+// They return the number if the other operand is NaN.
 inline float min(float x, float y) { return std::fmin(x, y); }
 inline float max(float x, float y) { return std::fmax(x, y); }
 inline double min(double x, double y) { return std::fmin(x, y); }

@@ -19,14 +19,14 @@ namespace onnx_fp8::emulation {
 // ---- what tests set ---------------------------------------------------------
 
 // The order of threads, of blocks and of streams that no event orders: 0 is the
-// natural one, every other seed draws one. At first that of the environment
-// variable ONNX_FP8_CUDA_SCHEDULE. REQUIRES: no work is pending.
+// natural one, every other seed draws one. At first the environment variable
+// ONNX_FP8_CUDA_SCHEDULE gives the seed. REQUIRES: no work is pending.
 void SetSchedule(uint64_t seed);
 uint64_t Schedule();
 
 // What the hardware leaves open in numbers, such as the order of a product's
-// sums and the last bit of rsqrtf: 0 is plain float. At first that of
-// ONNX_FP8_CUDA_NUMERICS.
+// sums and the last bit of rsqrtf: 0 is plain float. At first
+// ONNX_FP8_CUDA_NUMERICS gives the seed.
 void SetNumerics(uint64_t seed);
 uint64_t Numerics();
 
@@ -69,7 +69,7 @@ int64_t Calls(const std::string& function);
 
 struct KernelTraffic {
   int64_t launches = 0;
-  // Of device memory. Only checked builds count them.
+  // Traffic of device memory. Only checked builds count it.
   int64_t bytes_read = 0, bytes_written = 0;
 };
 // By the kernel's name, such as "AddKernel<float>", since the last reset.

@@ -17,7 +17,7 @@
 #endif
 
 // Stores the registers that a function must keep, and the stack pointer in
-// *from; then takes those that `to` points to.
+// *from; then loads them from `to`.
 extern "C" void onnx_fp8_switch_stack(void** from, void* to);
 
 asm(R"(

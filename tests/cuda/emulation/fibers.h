@@ -12,7 +12,7 @@ namespace onnx_fp8::emulation {
 // Where something that does not run now goes on.
 struct Context {
   void* stack_pointer = nullptr;
-  // Of its stack, for AddressSanitizer.
+  // Its stack, for AddressSanitizer.
   const void* bottom = nullptr;
   size_t bytes = 0;
   void* fake_stack = nullptr;

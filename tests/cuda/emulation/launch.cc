@@ -20,7 +20,7 @@ std::map<const void*, size_t>& Grants() {
   return grants;
 }
 
-// Of compute capability 9.0.
+// Limits of compute capability 9.0.
 bool IsLaunchable(const dim3& grid, const dim3& block) {
   bool grid_fits = grid.x > 0 && grid.y > 0 && grid.z > 0 &&
                    grid.x <= 0x7FFFFFFF && grid.y <= 65535 && grid.z <= 65535;

@@ -35,7 +35,7 @@ struct Allocation {
   size_t bytes = 0;
   // Whole pages around it. A guard page lies on each side.
   char *map = nullptr, *map_end = nullptr;
-  // Of access_checks.cc.
+  // Owned by access_checks.cc.
   std::shared_ptr<void> checks;
 
   bool live() const { return state == State::kLive; }

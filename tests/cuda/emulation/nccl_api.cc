@@ -84,7 +84,7 @@ size_t NcclSizeOf(NcclType type) {
   }
 }
 
-// A maximum of NCCL is that of fmax: NaN is lost.
+// A maximum of NCCL is fmax: NaN is lost.
 template <typename T>
 T Reduce(int reduction, T a, T b) {
   if (reduction == cuda::kNcclMax) return b != b || a > b ? a : b;

@@ -70,7 +70,7 @@ void OpenPinned() {
 }
 
 void ClosePinned() {
-  // Those that forbid more come last: ranges may share pages.
+  // Ranges that forbid more come last, because ranges may share pages.
   for (bool written : {false, true}) {
     for (const Held& held : AllHeld()) {
       if (held.range.written == written) Close(held.range);

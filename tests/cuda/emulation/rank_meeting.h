@@ -18,7 +18,7 @@ class RankMeeting {
 
   // A new one of so many ranks, for this process and its later children.
   explicit RankMeeting(int ranks);
-  // That of another process.
+  // The meeting of another process.
   RankMeeting(pid_t process, int file);
   ~RankMeeting();
   RankMeeting(const RankMeeting&) = delete;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program is linked with -no-pie: its addresses are those of its file.
+// The program is linked with -no-pie: its addresses equal the addresses in its
+// file.
 #include "tests/cuda/emulation/symbols.h"
 
 #include <cxxabi.h>

@@ -36,7 +36,7 @@ struct LtProduct {
   void* workspace = nullptr;
   uint32_t alignment = 0;  // unless the default
   cudaStream_t stream = nullptr;
-  int algorithm = 0;  // of those that the heuristics offer
+  int algorithm = 0;  // index among the heuristics' offers
 
   // Throw an Error that names the status.
   void Run(const void* A, const void* B, const void* C, void* D) const;

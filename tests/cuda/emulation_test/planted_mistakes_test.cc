@@ -310,7 +310,7 @@ TEST(WithoutMistakes, NothingIsFound) {
   EXPECT_EQ(TextOfChild([] { RunProduct({}); }), "the product was computed\n");
 }
 
-// Those that only a checked build can tell pass a plain one.
+// A plain build misses mistakes that only a checked build can tell.
 TEST(WithoutChecks, SomeMistakesPass) {
 #if defined(__SANITIZE_ADDRESS__)
   return;  // it tells, too

@@ -101,7 +101,7 @@ std::vector<int64_t> SlotsRead(const Graph& graph,
   return slots;
 }
 
-// That of its only copy; -1 if it has none, or several.
+// The slot of its only copy; -1 if it has none, or several.
 int64_t SlotRead(const Graph& graph, const std::string& quantized) {
   std::vector<int64_t> slots = SlotsRead(graph, quantized);
   return slots.size() == 1 ? slots[0] : -1;

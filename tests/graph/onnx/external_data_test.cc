@@ -77,7 +77,7 @@ TEST_F(ExternalData, LiesBehindNoLink) {
   ExpectError([&] { Read("up/secret.data", 0); }, "/up] is a link");
 }
 
-// The model's own path may be a link: its folder is then that of the link.
+// The model's own path may be a link: its folder is then the link's.
 TEST_F(ExternalData, OfALinkLiesBesideTheLink) {
   Read("w.data", 4);
   fs::create_directory(dir_ / "other");

@@ -69,7 +69,7 @@ output c
   EXPECT_EQ(rounds, 5u) << text;  // x, w, a, b, c
 }
 
-// Of a product's result r and a float value f.
+// A node that reads a product's result r and a float value f.
 struct Rule {
   const char* node;
   bool rounds;  // whether y is followed by a RoundTo

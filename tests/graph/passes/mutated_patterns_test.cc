@@ -361,7 +361,7 @@ bool IsFinite(const Tensor& x) {
 }
 
 // The first result that differs; "" if there is none. A missing gradient is
-// zero. If an output is not finite, as that of a softmax over -inf alone, no
+// zero. If an output is not finite, as after a softmax over -inf alone, no
 // gradient has a meaning.
 std::string Difference(const Named& plain, const Named& fused) {
   for (const auto& [name, got] : fused) {

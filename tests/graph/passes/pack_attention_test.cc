@@ -201,7 +201,7 @@ TEST(PackAttention, PartsOfBatches) {
                          kTurned));
 }
 
-// Two heads of q share those of k and v.
+// Two heads of q share a head of k and v.
 TEST(PackAttention, Groups) {
   const std::string text = R"(graph "g" opset 24
 input x: float[2,3,16]

@@ -96,7 +96,7 @@ const steps: int64[1] = {2}
 y: float[4,6,5] = Slice(x, from, to, axes, steps)
 )",
              "y", 0, {{4, 30}, {6, 5}, {5, 1}});
-  // Of an axis that has two strides.
+  // A slice of an axis that has two strides.
   ExpectView(R"(const s: int64[2] = {24,10}
 const from: int64[1] = {4}
 const to: int64[1] = {8}

@@ -12,7 +12,7 @@ namespace onnx_fp8 {
 
 // The results of the CPU kernel of one node that is not part of a model; an
 // undefined input tensor stands for an omitted operand. The node is called "n".
-// Result shapes are not known beforehand. Errors: those of the kernel.
+// Result shapes are not known beforehand. Errors: as the kernel's.
 std::vector<Tensor> RunNode(const std::string& op,
                             const std::vector<Tensor>& inputs,
                             Attributes attributes = {}, size_t outputs = 1,

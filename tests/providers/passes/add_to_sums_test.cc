@@ -213,7 +213,7 @@ TensorMap Next(std::shared_ptr<Graph> graph, const TensorMap& feeds,
   return state;
 }
 
-// The bits are those of the Adds.
+// The bits equal the Adds'.
 TEST(AddToSums, KernelsAndBodiesAddTheSame) {
   std::shared_ptr<Graph> apart = ParseGraph(kSums);
   TensorMap feeds = RandomFeeds(*apart, {}), state;

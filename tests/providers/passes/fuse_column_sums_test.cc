@@ -108,7 +108,7 @@ TEST(FuseColumnSums, TheSumMayReadAnotherView) {
 }
 
 TEST(FuseColumnSums, OtherSumsStay) {
-  // Of another tensor, of rows, of all elements, and of other rows.
+  // Sums of another tensor, of rows, of all elements, and of other rows.
   ExpectSumStays(Text(kTensor,
                       "d: float[32,32] = Neg(x)\n"
                       "db: float[32] = ReduceSum<keepdims=0>(d, rows)"));

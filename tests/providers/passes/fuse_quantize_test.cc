@@ -211,7 +211,7 @@ output r
   ExpectNotFused(other);
 }
 
-// The floats stay as they are; the codes are those of the rounded ones.
+// The floats stay as they are; the codes come from the rounded ones.
 TEST(FuseQuantize, LooksThroughARoundTo) {
   ExpectFused(
       R"(const sizes: int64[2] = {32,32}

@@ -85,8 +85,8 @@ output ax
   EXPECT_EQ(Turned(kColumns, {}), kColumns);
 }
 
-// Codes and scales that others read keep their places; so do those of a product
-// that reads them along k.
+// Codes and scales that others read keep their places; so do codes and scales
+// of a product that reads them along k.
 TEST(KMajor, ColumnsThatOthersReadStay) {
   for (const char* more :
        {"output qx\noutput qd\n", "output sx\noutput sd\n",

@@ -65,7 +65,7 @@ TEST(PlaceBuffers, NothingOverlapsAtAnyStep) {
       }
     }
     ASSERT_GE(total, LiveBytes(buffers));
-    // Random lifetimes are harder to place than those of training graphs.
+    // Random lifetimes are harder to place than lifetimes in training graphs.
     ASSERT_LT(total, 2 * LiveBytes(buffers)) << seed;
   }
 }

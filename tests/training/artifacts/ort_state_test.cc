@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// test_ort_checkpoints.py compares losses with those of onnxruntime-training.
+// test_ort_checkpoints.py compares losses with onnxruntime-training.
 #include "training/artifacts/ort_state.h"
 
 #include <gtest/gtest.h>

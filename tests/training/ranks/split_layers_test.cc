@@ -210,7 +210,7 @@ y: float[3,5] = Gemm<transB=0>(x, w)
   }
 }
 
-// Elements of parts are dropped by each rank's own numbers, those of whole
+// Elements of parts are dropped by each rank's own numbers, elements of whole
 // values by the same ones.
 TEST(SplitLayers, Dropout) {
   const std::string text = Divided(R"(graph "g" opset 24

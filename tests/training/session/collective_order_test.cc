@@ -47,7 +47,7 @@ TEST(CollectiveOrder, OthersFollowTheFirstRank) {
   const std::string abc = SumsOf({"a", "b", "c"}, 1);
   const std::vector<Meeting> meetings = {
       {abc, SumsOf({"c", "a", "b"}, 0), true, "sa/1 sb/1 sc/1"},
-      // A plan stays as it is, and the first order stays that of all.
+      // A plan stays as it is, and the first order stays the common one.
       {SumsOf({"c", "b", "a"}, 2), abc, false, "sa/1 sb/1 sc/1"},
       {abc, SumsOf({"b", "c", "a"}, 3), true, "sa/1 sb/1 sc/1"},
       // Another set has another order.

@@ -330,7 +330,7 @@ TEST(Session, ScalesMayMoveWithEachMicroBatch) {
 }
 
 // A session with delayed scaling after a step, saved in dir / "run". Afterwards
-// `options` are those of a session with static scaling, without scales.
+// `options` describe a session with static scaling, without scales.
 std::unique_ptr<TrainingSession> DelayedRun(const TempDir& dir,
                                             SessionOptions* options) {
   *options = Options(WriteMlp(dir, false), "delayed");

@@ -127,8 +127,8 @@ TEST(DataParallel, AllRanksSkipAStepWithoutLabels) {
   }
 }
 
-// Amaxes are those of the whole batch, so the ranks have one set of scales. The
-// scale of the model's input does not depend on any rounding.
+// Amaxes cover the whole batch, so the ranks have one set of scales. The scale
+// of the model's input does not depend on any rounding.
 TEST(DataParallel, DelayedScalesAreThoseOfAllRanks) {
   TempDir dir;
   for (size_t micro_batches : {1, 2}) {

@@ -45,8 +45,8 @@ TEST_F(LossValues, MeanSquareAndBinary) {
   EXPECT_EQ(Loss("bce_with_logits", z, one), 800);
 }
 
-// A value of the graph may have the name of the label, and the label that of a
-// value.
+// A value of the graph may have the name of the label, and the label a value's
+// name.
 TEST_F(LossValues, AnyNameOfALabel) {
   Tensor y = Tensor::From<float>({1}, {3});
   Tensor label = Tensor::From<float>({1}, {1});

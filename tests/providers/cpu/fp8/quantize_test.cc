@@ -93,7 +93,7 @@ TEST(QuantizeWith, UsesTheGivenScaleOrItsOwn) {
   }
 }
 
-// The bytes of two parts are those of the whole.
+// Two parts have the bytes of the whole.
 TEST(QuantizeAmax, PartsHaveTheBytesOfTheWhole) {
   Tensor x = RandomNormal({6, 9}, 3);
   Tensor top = RandomNormal({4, 9}, 1), end = RandomNormal({2, 9}, 1);

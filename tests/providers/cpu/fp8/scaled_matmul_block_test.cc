@@ -113,8 +113,7 @@ const Sizes kSizes[] = {{1, 1, 1},     {3, 5, 7}, {17, 130, 33}, {40, 31, 9},
                         {37, 400, 65}, {5, 0, 3}, {0, 5, 3},     {4, 5, 0}};
 
 // Blocks of both operands along the outer axis and along K: rows and columns,
-// the usual blocks, those of the MX formats, and depths that fit no partial
-// sum.
+// the usual blocks, the MX formats' blocks, and depths that fit no partial sum.
 struct Form {
   int64_t am, ak, bk, bn;
 };

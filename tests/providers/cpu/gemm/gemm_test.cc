@@ -321,7 +321,7 @@ TEST(Gemm, EveryKernelRoundsItsResult) {
   }
 }
 
-// The bits are those of the product and an addition.
+// The bits equal a product followed by an addition.
 TEST(Gemm, EveryKernelAddsItsResult) {
   int count = 0;
   for (Isa isa : RunnableIsas()) {

@@ -149,7 +149,7 @@ output b
       "reduction=\"max\"> on rank 1");
 }
 
-// Bodies and constants are those of one rank.
+// Only a collective of one rank has a body and may be constant.
 TEST(CollectivesTest, OnlyOneRankHasABody) {
   const auto expand = [](const char* text) {
     const auto graph = ParseGraph(text);
