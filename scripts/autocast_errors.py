@@ -340,7 +340,7 @@ def gradients(folder, reference, arrays, names, seed, dtype, autocast=None, scal
 
 
 def error(got, exact):
-    """Of all gradients of a model together, relative."""
+    """The relative error of all gradients of a model together."""
     total = sum((got[name] - g).norm()**2 for name, g in exact.items()) / sum(g.norm()**2 for g in exact.values())
     return float(total**0.5)
 

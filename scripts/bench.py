@@ -106,7 +106,7 @@ def export(model):
 
 
 def contestants(model, chosen, flags):
-    """The programs that take part; those that don't, and why."""
+    """The programs that take part; the others, and why they don't."""
     tokens = WORK / "tokens.bin"
     isa = ["--isa", chosen.isa] if chosen.isa else []
     found = {row: contest.Ours(BIN, WORK / f"{model}.onnx", tokens, row,

@@ -12,10 +12,10 @@
 #                        [--compile-cache FOLDER] [--provider cpu] [--quick]
 #
 # --pack runs where the programs were built (./dev build). It copies onnx-fp8,
-# test_cuda_device and the libraries that they are linked to, but for those of
-# the compiler and of C, into build/release/pack, without symbols, compressed,
-# and writes the graph of a large model beside them. The tree and this folder
-# are all that must travel. --torchao adds that package, --history what earlier
+# test_cuda_device and the libraries that they are linked to, except the
+# compiler's and C's, into build/release/pack, without symbols, compressed, and
+# writes the graph of a large model beside them. The tree and this folder are
+# all that must travel. --torchao adds that package, --history what earlier
 # machines have shown and compiled. --logs keeps all that the programs print,
 # which a report only quotes.
 set -uo pipefail
@@ -55,7 +55,7 @@ make_pack() {
     echo "$pack: without the graph of Llama's layers, python3 lacks onnx" >&2
   if [[ $history ]]; then cp -r "$history" "$pack/history" || return 1; fi
   if [[ $torchao ]]; then
-    # Its line, and those of its hashes.
+    # Its line, and the lines of its hashes.
     python3 -m pip install -q --require-hashes --only-binary :all: --no-deps \
       --no-compile --target "$pack/python" -r <(
         sed -n '/^torchao==/,/[^\]$/p' scripts/requirements-bench.txt) || return 1
@@ -82,8 +82,8 @@ if [[ -e $pack/onnx-fp8.gz ]]; then
   export LD_LIBRARY_PATH=$PWD/$pack/libraries:${LD_LIBRARY_PATH:-}
   export PYTHONPATH=$PWD/$pack/python:${PYTHONPATH:-}
 fi
-# Both sides shall run the same libraries: those of PyTorch's packages come
-# first, if there are any.
+# Both sides shall run the same libraries: PyTorch's packages' come first, if
+# there are any.
 for library in cublasLt cudnn nvrtc nccl cupti; do
   folder=$(python3 -c 'import nvidia, pathlib, sys
 print(next(file.parent for root in nvidia.__path__

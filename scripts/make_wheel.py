@@ -5,7 +5,7 @@
   make_wheel.py BUILD FOLDER
 
 FOLDER then holds one wheel, for manylinux. It has the package, its libraries and
-those that they need; libmpich is not among them, because the ranks of a job need
+their dependencies; libmpich is not among them, because the ranks of a job need
 the MPI that launched them. The list of what is inside (sbom.py) lies in the wheel
 and beside it.
 """

@@ -3,8 +3,9 @@
 
 usage: ./dev modules [--ci] [--part=I/N] [NAME...]
 
-Without arguments all modules of scripts/modules/, and the table goes to docs/results/modules.md. `--ci`: those that CI
-trains. `--part=0/2`: every second one, from the first; `--part=1/2`: the others. Names, or parts of them: these. The table is then printed only.
+Without arguments all modules of scripts/modules/, and the table goes to docs/results/modules.md. `--ci`: modules that
+CI trains. `--part=0/2`: every second one, from the first; `--part=1/2`: the others. Names, or parts of them: these. The
+table is then printed only.
 
 Each module has small random weights, fresh ones and perturbed ones. It passes if what trains is what PyTorch trains, if
 in ten steps of AdamW and of SGD each loss is PyTorch's within 1e-4 of it, if in FP8 (tensorwise, bfloat16) losses stay

@@ -66,7 +66,7 @@ def needs_cuda(mutant):
 
 
 def settings(keys):
-    """Those of build/release that are not empty."""
+    """The settings of build/release that are not empty."""
     cache = (ROOT / "build/release/CMakeCache.txt").read_text()
     found = {key: re.search(rf"^{key}:\w+=(.+)$", cache, re.M) for key in keys}
     return {key: match[1] for key, match in found.items() if match}

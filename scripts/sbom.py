@@ -73,7 +73,7 @@ class Build:
         return pathlib.Path(found(rf"^{variable}:\w+=(.+)$", self.folder / "CMakeCache.txt"))
 
     def packaged(self, file):
-        """Of the system's package that has the file."""
+        """Version and purl of the system's package that has the file."""
         said = subprocess.run(["dpkg-query", "-S", str(file)], capture_output=True, text=True).stdout
         package = known(said, f"a package with {file}").rpartition(": ")[0]
         said = subprocess.run(["dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package],
@@ -120,7 +120,7 @@ class Build:
         return version, f"pkg:github/tessil/robin-map@v{version}", {}
 
     def onnxruntime(self):
-        """Of a package of Debian, unpacked or installed, or of an SDK."""
+        """From a package of Debian, unpacked or installed, or from an SDK."""
         headers = self.path("ONNX_FP8_ORT_INCLUDE")
         changes = headers.parents[1] / "share/doc/libonnxruntime-dev/changelog.Debian.gz"
         if changes.is_file():

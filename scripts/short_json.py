@@ -13,7 +13,7 @@ LEFT_OUT = {"nodes": ("flops", "bytes", "runs")}
 
 
 def _seconds(measured):
-    """Of steps, or of turns of steps."""
+    """Statistics of steps, or of turns of steps."""
     turns = measured if isinstance(measured[0], list) else [measured]
     steps = [s for turn in turns for s in turn]
     found = {"steps": len(steps), "least": min(steps),

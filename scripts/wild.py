@@ -220,7 +220,7 @@ def in_float64(path, feeds):
 
 
 def distance_of_roundings(path, feeds, expected, seed):
-    """Of onnxruntime's outputs from themselves, if float inputs move by 1e-6 of themselves, as layers of sums in another
+    """How far onnxruntime's outputs move if float inputs move by 1e-6 of themselves, as layers of sums in another
     order do. Codes of a quantization flip where a number lies between two of them."""
     draw = np.random.default_rng(seed)
     nudged = {name: (x * (1 + 1e-6 * draw.standard_normal(x.shape))).astype(x.dtype) if x.dtype.kind == "f" else x

@@ -65,7 +65,7 @@ def session_groups():
 
 
 def commit():
-    """Of this folder."""
+    """The commit of this folder."""
     done = subprocess.run(["git", "describe", "--always", "--dirty"],
                           cwd=pathlib.Path(__file__).parent,
                           capture_output=True, text=True)

@@ -125,7 +125,7 @@ def judge(losses):
 
 def compare(pairs):
     """The interval of the relative difference between two sides, of a list of
-    (losses, losses of the other side). Of several pairs of sides the mean of
+    (losses, losses of the other side). With several pairs of sides the mean of
     each seed counts once: runs of one seed are not independent."""
     if any(None in side for pair in pairs for side in pair):
         return None

@@ -45,7 +45,7 @@ def linears():
 
 
 def choose(size):
-    """Sets the sizes of this module, and those of programs that are started."""
+    """Sets the sizes of this module, and of programs that are started."""
     os.environ[VARIABLE] = size
     chosen = globals()
     chosen.update(DEFAULT | SIZES[size])

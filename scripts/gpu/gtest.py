@@ -49,7 +49,7 @@ class Outcome:
 
 
 def _of(name, text):
-    """What a test printed, from its first line to that of the next one."""
+    """What a test printed, from its first line to the next test's."""
     begin = text.index(f" {name}\n")
     end = text.find("[ RUN ", begin)
     return text[begin:end if end >= 0 else None].strip()

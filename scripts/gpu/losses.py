@@ -15,7 +15,7 @@ from gpu import report, runs
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECIPES = ("off", "tensorwise", "delayed", "rowwise")
 DTYPES = ("float32", "bfloat16")
-# Of two losses of a step. Tiny models amplify the rounding of FP8.
+# Between two losses of a step. Tiny models amplify the rounding of FP8.
 MOST_DIFFERENCE = 0.05
 
 
@@ -88,7 +88,7 @@ def curves(section, binary, provider, steps, cases):
 
 
 def measure(section, binary, provider, steps, cases):
-    """Figures by case: those of an earlier call if its curves are whole."""
+    """Figures by case: an earlier call's if its curves are whole."""
     found = {(f["model"], f["recipe"], f["dtype"]): f
              for f in section.before.get("curves", [])}
 

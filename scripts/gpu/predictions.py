@@ -2,8 +2,8 @@
 """Milliseconds that were predicted before a GPU was there. Reports print them
 beside the measured ones; docs/cuda.md says how they were made."""
 
-# By kind of GPU, then by section, then by row. Those of attention are a pair:
-# forward, backward.
+# By kind of GPU, then by section, then by row. Attention has a pair: forward,
+# backward.
 MILLISECONDS = {
     "h200": {
         "timeline": {

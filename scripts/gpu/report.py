@@ -66,8 +66,8 @@ class Report:
         self._seconds = {}
 
     def section(self, title, seconds, check):
-        """`check(section)` gets `seconds`, and those that earlier sections did
-        not need, but no more than are left."""
+        """`check(section)` gets `seconds`, and the seconds that earlier
+        sections did not need, but no more than are left."""
         begin = time.monotonic()
         allowed = min(seconds + self._saved, self._end - begin)
         before = self._history.before(title) if self._history else {}

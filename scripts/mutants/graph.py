@@ -12,7 +12,7 @@ MUTANTS = (
     M("bodies: weights stay in them", "graph/constants.cc",
       "LiftTensors(graph, &node, *body);",
       "if (node.op.empty()) LiftTensors(graph, &node, *body);", BODY_WEIGHTS),
-    M("bodies: those of bodies in bodies stay", "graph/constants.cc",
+    M("bodies: weights in nested bodies stay", "graph/constants.cc",
       "LiftFromBodies(*body);", "", BODY_WEIGHTS),
     M("needed when: one reader's conditions are all's", "graph/needed_when.cc",
       "if (!added) Intersect(", "if (!added && false) Intersect(",

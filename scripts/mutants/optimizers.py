@@ -13,7 +13,7 @@ MUTANTS = (
       "optimizers/loss_scale.cc", '{ok, b.Op("Not", {full})}',
       '{b.Op("Or", {ok, b.Op("Not", {ok})}), b.Op("Not", {full})}',
       optimizers("LossScale.*")),
-    M("loss scale: the norm is that of scaled gradients",
+    M("loss scale: the norm is taken of scaled gradients",
       "optimizers/optimizer.cc",
       "if (inverse) norm = b.Mul(norm, inverse);", "(void)inverse;",
       python("gradscaler")),

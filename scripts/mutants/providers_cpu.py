@@ -11,7 +11,7 @@ MUTANTS = (
     M("amax: the first piece of each task", "providers/cpu/elementwise.h",
       "parts[i]->Add(out[i], n);",
       "if (at == begin) parts[i]->Add(out[i], n);", providers("*Amax*")),
-    M("amax: that of numbers before they are rounded",
+    M("amax: measured before numbers are rounded",
       "providers/cpu/amax_meter.h",
       "RoundFloats(meter_.narrow_, &seen_.finite, &seen_.finite, 1);", "",
       providers("*NarrowKernels*")),

@@ -27,7 +27,7 @@ MUTANTS = (
       "int64_t first = tap.kw - w.pad[2];", providers("Conv*")),
     M("Conv: planes ignore the dilation", "providers/cpu/ops/conv_planes.cc",
       "k * w.dilation[2]);", "k);", providers("Conv*")),
-    M("Conv: ends of lines are those of their neighbors",
+    M("Conv: ends of lines read their neighbors",
       "providers/cpu/ops/columns.cc",
       "const bool whole = inside.begin == 0 && inside.end == line;",
       "const bool whole = true;", providers("Conv*")),
