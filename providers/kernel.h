@@ -119,7 +119,7 @@ class KernelContext {
     return node_.Ints(key, std::move(otherwise));
   }
 
-  // For messages.
+  // The node's place in messages.
   NodePlace Where() const { return node_.Where(); }
 
  private:

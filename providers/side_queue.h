@@ -13,12 +13,12 @@ class SideQueue {
 
   // For kernels that a work calls: KernelContext::queue.
   virtual void* queue() { return nullptr; }
-  // The work begins when the works before it are done, and so is what the
-  // provider was given before this call.
+  // The work begins after the works before it, and after what the provider was
+  // given before this call.
   virtual void Start(std::function<void()> work) = 0;
-  // What the provider is given from now on waits for the oldest work that is
-  // not awaited yet. Errors: failures of that work; the works behind a failed
-  // one are not done.
+  // Later work of the provider waits for the oldest work that is not awaited
+  // yet. Errors: failures of that work; the works behind a failed one are not
+  // done.
   virtual void Await() = 0;
   // After an error: waits for a work that has begun. All others are forgotten,
   // and so are errors.

@@ -98,7 +98,7 @@ size_t PlaceOfChoice(const KernelContext& ctx, const char* key,
                      const char* otherwise,
                      std::initializer_list<const char*> names);
 
-// That position as an enumerator, or a bool: E counts from 0 in the order of
+// PlaceOfChoice as an enumerator, or a bool: E counts from 0 in the order of
 // `names`.
 template <typename E>
 E ChoiceIn(const KernelContext& ctx, const char* key, const char* otherwise,

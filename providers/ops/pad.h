@@ -13,9 +13,9 @@ namespace onnx_fp8 {
 // dtype, or more than one.
 Shape PaddedShape(const KernelContext& ctx);
 
-// For each axis and each position in the result, of that shape and not empty,
-// the offset in x of its element; -1 for the constant. Errors: an axis that has
-// no elements to repeat.
+// By axis and position in the result: the offset of its element in x; -1 for
+// the constant. REQUIRES: `padded`, the result's shape, is not empty. Errors:
+// an axis that has no elements to repeat.
 std::vector<std::vector<int64_t>> PadTables(const KernelContext& ctx,
                                             const Shape& padded);
 

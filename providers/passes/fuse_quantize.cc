@@ -30,7 +30,7 @@ bool IsByRows(const Node& node, const Value* y) {
   return axis == -1 || axis == y->rank() - 1;
 }
 
-// Whether it is a quantizer of y, as rows of so many columns, of the row's
+// Whether it is a quantizer of y, as rows of `columns` elements, of the row's
 // kind.
 bool Fits(const Node& quantizer, const Value* y, int64_t columns,
           const FusedQuantizer& row) {

@@ -110,7 +110,7 @@ class Executor {
   void RunStep(std::span<const Step> steps);
   bool RunsBeside(const Step& step) const;
   void StartBeside(std::span<const Step> steps);
-  // So many of the calls that run beside other steps, from the first, are done.
+  // Waits for the first `count` of the calls that run beside other steps.
   void Await(size_t count);
   // The host waited for the call's collectives.
   void AddTransfer(const Call& call, Profiler::Clock::duration waited);

@@ -14,7 +14,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Calls of the library in so many runs of the graph.
+// Calls of the library in some runs of the graph.
 struct LibraryCalls {
   int64_t forward, backward;
   bool operator==(const LibraryCalls&) const = default;

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(All, OwnConvolutionTest,
                          testing::ValuesIn(ConvolutionCases()),
                          [](const auto& info) { return info.param.name; });
 
-// The problems of so many runs of the graph.
+// The problems of `runs` runs of the graph.
 Problems ProblemsOf(const std::shared_ptr<Graph>& graph, int runs = 1) {
   StoreNarrow(*graph, CudaKernels());
   auto cuda = MakeCudaProvider();

@@ -23,8 +23,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Scores of rows of so many classes, which nothing else reads. $: their type.
-// The labels of more than three rows are all 0.
+// Rows of scores, which nothing else reads. $: their type. The labels of more
+// than three rows are all 0.
 std::shared_ptr<Graph> Step(int64_t rows, int64_t classes,
                             const std::string& nodes) {
   const std::string type = Concat("float[", rows, ",", classes, "]");

@@ -230,7 +230,7 @@ def write_state(path, fed):
 
 
 def run_in_stock(path, feeds, steps):
-    """The state after so many steps. The new state of a run is fed to the next one."""
+    """The state after `steps` steps. The new state of a run is fed to the next one."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     fed, bindings = dict(feeds), onnx.load(path).training_info[0].update_binding

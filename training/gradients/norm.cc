@@ -97,7 +97,7 @@ Value* WithStatistics(C& c, Value* x, size_t first, Value* dx) {
   return dx ? ExpandTo(b, dx, *x->shape) : nullptr;
 }
 
-// By x, scale and bias, of the normalized values.
+// Gradients of the normalized values by x, scale and bias.
 void NormalizedGradient(C& c) {
   Builder& b = c.b;
   ScaledNorm norm(c);

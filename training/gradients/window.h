@@ -15,8 +15,8 @@ namespace onnx_fp8 {
 struct WindowPlaces {
   std::vector<int64_t> kernel, strides, dilations;
   std::vector<int64_t> begin;
-  // Zeros needed behind the large side, at most the node's own pads. A negative
-  // number: so many elements at the end are never read.
+  // Zeros needed behind the large side, at most the node's own pads. Negative:
+  // as many elements at the end are never read.
   std::vector<int64_t> end;
   // The node's own pads at the end.
   std::vector<int64_t> declared_end;

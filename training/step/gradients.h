@@ -62,8 +62,9 @@ void NoGradient(GradientContext&);
 
 class GradientRegistry {
  public:
-  // `outputs`: the rule handles the gradients of the first so many outputs. If
-  // it is 1, output 0 has a gradient; else any of them may have none.
+  // `outputs`: how many outputs, from the first, have gradients that the rule
+  // handles. If it is 1, output 0 has a gradient; else any of them may have
+  // none.
   void Add(std::string_view op, GradientRule rule, std::string_view domain = "",
            size_t outputs = 1);
   // Adds an op whose output does not depend smoothly on its inputs (Equal,

@@ -33,7 +33,7 @@ class StepBuilder {
   // The model at these shapes, as Specialize's.
   void Start(const std::map<std::string, Shape>& shapes,
              const InputValues& values);
-  // From the parameters and the sums of micro steps.
+  // Starts from the parameters and the sums of micro steps.
   void StartApply(const MicroSums& micro);
 
   // --- passes

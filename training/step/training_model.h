@@ -41,8 +41,8 @@ struct TrainingModel {
   std::string trains;                  // TrainingSession::Trains
   std::vector<ParameterInfo> tensors;  // TrainingSession::Tensors
   std::vector<TiedCopy> copies;
-  // By PyTorch's names, how many batches moved the running statistics of a
-  // layer before training, where options.init tells.
+  // How many batches moved the running statistics of a layer before training,
+  // by PyTorch's names, where options.init tells.
   TensorMap batches;
   // Not null: the file is a training step.
   std::shared_ptr<const FileStep> step;

@@ -41,7 +41,7 @@ class Padded {
   }
 
   int64_t size() const { return Window::Product(sizes_); }
-  // From the first result to the last one.
+  // Elements from the first result to the last one.
   int64_t results() const {
     return At((w_.out[0] - 1) * w_.stride[0], (w_.out[1] - 1) * w_.stride[1]) +
            (w_.out[2] - 1) * w_.stride[2] + 1;
@@ -109,7 +109,7 @@ void Correlate(const T* x, const T* weight, const int64_t* taps, size_t count,
   });
 }
 
-// One sum in so many is a result. With more, products of matrices take less
+// Most sums computed per result. With more, products of matrices take less
 // time.
 constexpr double kMostSums = 32;
 

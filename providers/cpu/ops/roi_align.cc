@@ -61,7 +61,7 @@ struct Region {
     return sample;
   }
 
-  // By bin, then by place in the bin.
+  // Samples in the order of bins, then of places in a bin.
   std::vector<Sample> Samples() const {
     auto place = [](double start, double size, int64_t bin, int64_t i,
                     int64_t grid) {

@@ -407,8 +407,7 @@ void LaunchRows(const KernelContext& ctx, void (*kernel)(P), int64_t rows,
 
 // The longest row that threads can hold.
 inline constexpr int64_t kLongestRow = 16384;
-// A longer row is read several times: by so many warps, so many elements at
-// once.
+// A longer row is read several times: warps per row, and elements read at once.
 inline constexpr int kLongWarps = 32;
 inline constexpr int kLongStep = 32 * kLongWarps;
 

@@ -17,7 +17,7 @@ inline int MostShared() {
   return bytes;
 }
 
-// Lets launches of the kernel ask for so many bytes of dynamic shared memory. A
+// Lets launches of the kernel ask for `bytes` of dynamic shared memory. A
 // multiprocessor that runs the kernel makes its shared memory large and its
 // cache small. Errors: the device has less.
 template <typename... P>

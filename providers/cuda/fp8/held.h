@@ -179,7 +179,7 @@ __device__ uint32_t Larger(uint32_t a, uint32_t b) {
   }
 }
 
-// The bits of the float that a magnitude of so many bits is.
+// A magnitude's bits, widened to the bits of a float.
 template <Kept kKept>
 __device__ uint32_t FloatBits(uint32_t magnitude) {
   if constexpr (kKept == Kept::kBFloat16) return magnitude << 16;

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   variance.Update(s, momentum, spread);
 }
 
-// From operands.
+// Moments from the operands mean and variance.
 __global__ void __launch_bounds__(kThreads)
     GivenMomentsKernel(FloatsIn mean, FloatsIn variance, int64_t count,
                        double epsilon, Moments* to) {

@@ -334,7 +334,7 @@ int64_t GradAxis(const KernelContext& ctx, const Shape& shape) {
   return AxisIn(ctx, ctx.Int("axis", 0), static_cast<int64_t>(shape.size()));
 }
 
-// The kernel's workspace: NamedRows, for so many rows and indices.
+// The kernel's workspace: NamedRows, for these numbers of rows and indices.
 struct ListSizes {
   size_t rows, indices;
   // More than kFew indices name each.

@@ -56,7 +56,7 @@ struct LogSum {
   }
 };
 
-// Rows of so many classes have a warp each, longer ones a block.
+// Short rows have a warp each, longer ones a block.
 constexpr bool AreShort(int64_t classes) { return classes <= 1024; }
 
 // One part for each row that is read at the same time.
@@ -66,7 +66,7 @@ int64_t PartsOfRows(int64_t rows) {
   return std::min<int64_t>(DivideUp(rows, kRows), kMostBlocks) * kRows;
 }
 
-// The workspace of a loss of so many parts.
+// The workspace of a loss, by its number of parts.
 inline size_t BytesOf(int64_t parts) {
   return static_cast<size_t>(parts) * sizeof(LossSum);
 }

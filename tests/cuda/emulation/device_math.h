@@ -13,7 +13,7 @@
 
 namespace onnx_fp8::emulation {
 
-// A float that is at most so many units of the last place from `exact`.
+// A float at most `ulps` units of the last place from `exact`.
 float Inexact(double exact, int ulps);
 double InexactDouble(double exact, int ulps);
 

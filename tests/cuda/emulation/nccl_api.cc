@@ -191,7 +191,7 @@ bool IsOnDevice(const void* p) {
   return allocation && allocation->device;
 }
 
-// x and y have so many bytes. They may overlap only if the call is in place.
+// x and y may overlap only if the call is in place.
 NcclResult EnqueueNccl(NcclComm comm, NcclCall call, const void* x, void* y,
                        size_t x_bytes, size_t y_bytes, bool in_place,
                        cudaStream_t stream) {

@@ -16,7 +16,7 @@ class RankMeeting {
   static constexpr int kMostRanks = 8;
   static constexpr size_t kMostBytes = size_t{64} << 20;  // of a rank
 
-  // A new one of so many ranks, for this process and its later children.
+  // A new one of `ranks` ranks, for this process and its later children.
   explicit RankMeeting(int ranks);
   // The meeting of another process.
   RankMeeting(pid_t process, int file);

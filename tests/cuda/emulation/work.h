@@ -32,7 +32,7 @@ struct Work {
 struct Op {
   uint64_t id = 0;
   Work work;
-  int waits = 0;  // for so many others
+  int waits = 0;  // number of works awaited
   bool done = false, needed = false;
   uint64_t time = 0;  // at which it ran, in pieces of work
   // Nanoseconds of a device that runs all streams at once.

@@ -40,7 +40,7 @@ TEST_P(NarrowKernels, GiveTheBitsOfFloats) {
     Executor wide_executor(wide, *provider);
     Executor narrow_executor(narrow, *provider);
     for (Isa isa : RunnableIsas()) {
-      // Those have products of 16 bits of their own.
+      // Later sets have products of 16 bits of their own.
       if (isa > Isa::kAvx512) continue;
       WithIsa with(isa);
       for (int threads : {1, 2}) {

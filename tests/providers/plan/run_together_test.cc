@@ -45,7 +45,7 @@ TEST(RunTogether, ResultsThatMoveFillTheRoom) {
   EXPECT_EQ(order, (std::vector<int>{0, 2, 1, 3, 4}));
 }
 
-// Steps 2 and 3 need so many bytes while they run, and 100 are in use at step
+// Steps 2 and 3 need this workspace while they run, and 100 are in use at step
 // 0. The most bytes in use are theirs.
 TEST(RunTogether, OnlyLargeWorkspacesHoldAStepBack) {
   auto run = [](size_t bytes) {
