@@ -9,7 +9,6 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "base/joined.h"
 #include "cli/api_names.h"
 #include "cli/options.h"
 #include "graph/builder.h"
@@ -115,13 +114,6 @@ class Reporter {
       report_.notes.push_back(import.batch_norm_note);
     }
     std::ranges::move(import.notes, std::back_inserter(report_.notes));
-    if (const MissingData& missing = import.missing; !missing.files.empty()) {
-      report_.notes.push_back(
-          Concat(Joined({missing.files.begin(), missing.files.end()}),
-                 " can't be opened: ", missing.tensors.size(),
-                 " tensors have no numbers, and count as zeros; train --init "
-                 "normal:STD draws them"));
-    }
     initializers_ = std::move(import.initializers);
     if (import.loss) options_.loss.kind = "output:" + import.loss->output;
     DescribeInterface();

@@ -22,6 +22,19 @@ size_t ParseSize(const std::string& text, const std::string& key,
   return value;
 }
 
+// Errors: it is no name of a file in the model's folder.
+void CheckLocation(const std::string& location, const std::string& who) {
+  const fs::path relative(location);
+  Check(location.find('\0') == std::string::npos, "[", who,
+        "] expected external data with a file name, got a zero byte in it");
+  bool inside = !location.empty() && relative.is_relative();
+  for (const fs::path& part : relative) inside = inside && part != "..";
+  Check(inside, "[", who,
+        "] expected external data inside the model's folder, "
+        "got location \"",
+        location, "\"");
+}
+
 }  // namespace
 
 std::string ExternalData::Hint(const fs::path& missing) const {
@@ -35,21 +48,13 @@ std::string ExternalData::Hint(const fs::path& missing) const {
 
 std::unique_ptr<InputFile> ExternalData::Open(const std::string& location,
                                               const std::string& who) const {
-  fs::path relative(location);
+  CheckLocation(location, who);
   fs::path folder = fs::path(model_).parent_path();
-  bool inside = !location.empty() && relative.is_relative();
-  Check(location.find('\0') == std::string::npos, "[", who,
-        "] expected external data with a file name, got a zero byte in it");
-  for (const fs::path& part : relative) inside = inside && part != "..";
-  Check(inside, "[", who,
-        "] expected external data inside the model's folder, "
-        "got location \"",
-        location, "\"");
   try {
     return std::make_unique<InputFile>(folder.string(), location);
   } catch (const Error& error) {
     Fail("[", who, "] expected external data in ", location, ": ", error.what(),
-         Hint(folder / relative));
+         Hint(folder / location));
   }
 }
 
@@ -66,6 +71,7 @@ bool ExternalData::IsMissing(const std::string& location,
   std::error_code none;
   const fs::path file = fs::path(model_).parent_path() / location;
   if (fs::exists(fs::symlink_status(file, none))) return false;
+  if (!Hint(file).empty()) return false;  // it may lie elsewhere
   missing_->files.insert(location);
   missing_->tensors.insert(tensor);
   return true;
@@ -91,11 +97,13 @@ Tensor ExternalData::Read(const onnx::TensorProto& proto,
       length = ParseSize(entry.value(), "length", who);
     }
   }
-  if (IsMissing(location, proto.name()))
-    return Tensor::Zeros(dtype, std::move(shape));
-  const MappedFile& file = Map(location, who);
+  CheckLocation(location, who);
   Check(length == want, "[", who, "] expected ", want, " bytes for shape ",
         ToString(shape), ", got length ", length);
+  if (IsMissing(location, proto.name())) {
+    return Tensor::Zeros(dtype, std::move(shape));
+  }
+  const MappedFile& file = Map(location, who);
   Check(offset <= file.size && length <= file.size - offset, "[", who,
         "] expected ", length, " bytes from ", offset, " on in ", location,
         ", which holds ", file.size);

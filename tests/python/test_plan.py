@@ -74,7 +74,8 @@ def test_weights_may_be_missing(tmp_path):
     # Three products of each weight for 64 tokens; queries of 4 heads of 16 see 528 of 32 · 32 keys, twice, three times.
     weights = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96) + 64 * 50
     assert forecast["model_flops"] == 3 * 2 * 64 * weights + 2 * 3 * 2 * 2 * 4 * 528 * (16 + 16)
-    assert "m.onnx.data" in run("inspect", path, code=1).stderr
+    assert "m.onnx.data does not exist" in run("inspect", path).stdout
+    assert "m.onnx.data" in run("rewrite", path, "-o", tmp_path / "s.onnx", "--loss", "cross_entropy", code=1).stderr
 
 
 def test_parameters_of_llama_3(tmp_path):

@@ -386,6 +386,12 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
           DrawWeights(options.init, report->missing, options.seed, read.get()));
       report->missing = {};
     }
+    for (const std::string& file : report->missing.files) {
+      report->notes.push_back(Concat(
+          file,
+          " does not exist: its tensors count as zeros, so tensors that hold "
+          "the same numbers are not tied"));
+    }
     return read;
   });
   report->written = WrittenAs(*graph);

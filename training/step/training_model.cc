@@ -187,12 +187,6 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   }
   model->notes.insert(model->notes.end(), import.notes.begin(),
                       import.notes.end());
-  for (const std::string& file : import.missing.files) {
-    model->notes.push_back(Concat(
-        file,
-        " does not exist: its tensors count as zeros, so tensors that hold "
-        "the same numbers are not tied"));
-  }
   for (const InitializerReport& report : import.initializers) {
     if (report.tied_to.empty()) continue;
     model->copies.push_back({report.name, report.torch, report.data.dtype(),

@@ -23,9 +23,14 @@ def w_bytes():
     return weights()["w"].tobytes()
 
 
-@cases("[m.onnx w] expected external data in w.bin", "No such file or directory")
-def missing_file(folder):
-    return inspect(external("w.bin"), folder)
+@cases("[m.onnx w] expected external data inside the model's folder, got location \"../gone.bin\"")
+def outside_and_missing(folder):
+    return inspect(external("../gone.bin"), folder)
+
+
+@cases("[m.onnx w] expected 60 bytes for shape [5,3], got length 59")
+def missing_with_another_length(folder):
+    return inspect(external("w.bin", length=59), folder)
 
 
 @cases("[m.onnx w] expected external data inside the model's folder, got location \"\"")
@@ -244,7 +249,7 @@ def rewritten_beside_a_folder_of_the_name(folder):
 
 
 @cases("[m.onnx w] expected external data in w.bin", "No such file or directory")
-def missing_file_in_training(folder):
+def missing_file(folder):
     save(external("w.bin"), folder / "m.onnx")
     np.savez(folder / "d.npz", x=np.zeros((4, 5), np.float32), labels=np.zeros(4, np.int64))
     return ["train", "m.onnx", "--data", "d.npz", "--loss", "cross_entropy", "--steps", "1", "--out", "other"]
