@@ -4,7 +4,7 @@
 #include <set>
 
 #include "graph/export_record.h"
-#include "graph/views.h"
+#include "graph/node_notes.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -375,4 +375,17 @@ std::vector<Value*> Graph::CapturedBySubgraphs() const {
   return captured;
 }
 
+bool IsReturned(const Graph& graph, const Value* value) {
+  return std::ranges::find(graph.outputs, value) != graph.outputs.end() ||
+         std::ranges::any_of(graph.state, [&](const StateBinding& binding) {
+           return binding.next == value;
+         });
+}
+
+std::unordered_set<const Value*> NewState(const Graph& graph) {
+  std::unordered_set<const Value*> values;
+  for (const StateBinding& binding : graph.state) values.insert(binding.next);
+  return values;
+}
+
 }  // namespace onnx_fp8

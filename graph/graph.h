@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -249,5 +250,12 @@ class Graph {
   std::unordered_map<std::string, std::list<Value>::iterator> by_name_;
   mutable std::unordered_map<std::string, int> next_suffix_;
 };
+
+// Whether the graph returns the value. A graph returns its outputs and the next
+// values of its state.
+bool IsReturned(const Graph& graph, const Value* value);
+
+// The values that replace state after a run.
+std::unordered_set<const Value*> NewState(const Graph& graph);
 
 }  // namespace onnx_fp8

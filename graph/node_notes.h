@@ -14,4 +14,9 @@ std::string OpName(const Node& node);
 // attribute or an entry of the metadata; "" if there is none.
 std::string NodeNote(const Node& node, const std::string& key);
 
+// The module path that an exporter left on the node: the innermost entry of
+// `pkg.torch.onnx.name_scopes`, or the folder part of a path-like node name
+// ("/blocks.0/attn/MatMul" → "blocks.0.attn"); "" if there is none.
+std::string ModulePath(const Node& node);
+
 }  // namespace onnx_fp8

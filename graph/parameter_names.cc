@@ -5,6 +5,7 @@
 #include <set>
 
 #include "graph/export_record.h"
+#include "graph/node_notes.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {

@@ -16,7 +16,6 @@
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
 #include "graph/parameter_names.h"
-#include "graph/views.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/ops/product_copies.h"

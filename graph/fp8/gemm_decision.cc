@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/glob.h"
 #include "graph/fp8/auto_filter.h"
-#include "graph/views.h"
+#include "graph/node_notes.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {

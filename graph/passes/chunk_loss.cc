@@ -8,7 +8,6 @@
 
 #include "graph/builder.h"
 #include "graph/op_facts.h"
-#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -13,7 +13,6 @@
 #include "graph/passes/keep_row_order.h"
 #include "graph/passes/pattern.h"
 #include "graph/passes/strided_view.h"
-#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <set>
 
-#include "graph/views.h"
-
 namespace onnx_fp8 {
 namespace {
 

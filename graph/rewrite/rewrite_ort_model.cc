@@ -16,7 +16,6 @@
 #include "graph/onnx/upgrade.h"
 #include "graph/passes/dead_code.h"
 #include "graph/schemas_internal.h"
-#include "graph/views.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {

@@ -8,7 +8,6 @@
 
 #include "graph/builder.h"
 #include "graph/schemas/fused_quantize.h"
-#include "graph/views.h"
 #include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8 {

@@ -4,8 +4,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/views.h"
-
 namespace onnx_fp8 {
 namespace {
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "graph/views.h"
 #include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8 {

@@ -5,7 +5,6 @@
 #include <string>
 #include <unordered_set>
 
-#include "graph/views.h"
 #include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8 {

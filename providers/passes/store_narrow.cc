@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "graph/op_facts.h"
-#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {

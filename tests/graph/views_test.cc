@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/node_notes.h"
+
 namespace onnx_fp8 {
 namespace {
 

@@ -48,13 +48,13 @@ std::vector<float> Train(const SessionOptions& options,
   return losses;
 }
 
-SessionOptions Gpt() {
+SessionOptions GptOptions() {
   return Options(SourcePath("tests/fixtures/nanogpt/d18.onnx"), "tensorwise");
 }
 
 TEST(JoinLoss, EveryStepHasOneNode) {
-  SessionOptions plain = Gpt(), chunks = Gpt(), narrow = Gpt(), scaled = Gpt(),
-                 sums = Gpt();
+  SessionOptions plain = GptOptions(), chunks = GptOptions(), narrow = GptOptions(), scaled = GptOptions(),
+                 sums = GptOptions();
   chunks.loss_chunk_bytes = 1;
   narrow.dtype = DType::kBFloat16;
   scaled.dtype = DType::kFloat16;
@@ -67,12 +67,12 @@ TEST(JoinLoss, EveryStepHasOneNode) {
 TEST(JoinLoss, StepsOfDataRanksHaveOneNode) {
   RunRanks(2, [](Communicator& world) {
     const MeshRanks ranks({.dp = 2}, world);
-    EXPECT_EQ(Train(Gpt(), &ranks).size(), 2u);
+    EXPECT_EQ(Train(GptOptions(), &ranks).size(), 2u);
   });
 }
 
 TEST(JoinLoss, TheTestSeesTwoNodes) {
-  SessionOptions options = Gpt();
+  SessionOptions options = GptOptions();
   options.skip_passes = {"JoinLossGradient"};
   EXPECT_THROW(Train(options), Error);
 }

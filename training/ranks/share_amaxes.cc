@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "graph/builder.h"
-#include "graph/views.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/quantize_parts.h"
 
