@@ -53,7 +53,8 @@ SessionOptions GptOptions() {
 }
 
 TEST(JoinLoss, EveryStepHasOneNode) {
-  SessionOptions plain = GptOptions(), chunks = GptOptions(), narrow = GptOptions(), scaled = GptOptions(),
+  SessionOptions plain = GptOptions(), chunks = GptOptions(),
+                 narrow = GptOptions(), scaled = GptOptions(),
                  sums = GptOptions();
   chunks.loss_chunk_bytes = 1;
   narrow.dtype = DType::kBFloat16;
