@@ -16,6 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = {".cc": 1000, ".cu": 1000}  # of other files 600
+MAX_FUNCTION = 80  # lines of a function in C++
 
 # Folder -> folders whose headers it may include, besides its own. A folder
 # that is not named here belongs to the closest named folder above it.
@@ -143,6 +144,9 @@ def findings(path):
       yield number, f"'{match[0]}': the spelling is American"
   if path.endswith(".py"):
     return
+  for number, length in long_functions(lines):
+    yield number, (f"a function of {length} lines: expected at most "
+                   f"{MAX_FUNCTION}")
   layer = layer_of(path)
   if layer is None:
     yield 1, "C++ source outside of the layers"
@@ -154,6 +158,37 @@ def findings(path):
       yield number, error
     if layer.split("/")[0] not in MAY_NAME_FLAGS and FLAG.match(line):
       yield number, "a flag: cli/api_names.cc spells options as flags"
+
+
+# The last line of a function's head. The head may begin some lines earlier.
+HEAD_END = re.compile(r"[^;]*\).*\{$|[^;]*\}\} \{$")
+NO_FUNCTION = re.compile(
+    r" *(?:namespace|class|struct|enum|union|extern|if|for|while|switch|"
+    r"\} else|do|try)\b|.*= \{$")
+MAX_HEAD = 12  # lines
+
+
+def long_functions(lines):
+  """(line number, lines) of each function with too many lines. Its body ends
+  with a brace that is as deep as its head. Kernels of a GPU are exempt: a
+  compiler keeps the registers of one function as it is written."""
+  for number, line in enumerate(lines):
+    if not HEAD_END.match(line):
+      continue
+    begin = number
+    while (lines[begin].startswith("   ") and
+           number - begin < MAX_HEAD and begin > 0):
+      begin -= 1
+    head = lines[begin]
+    depth = len(head) - len(head.lstrip())
+    if depth > 2 or NO_FUNCTION.match(head) or head.endswith((";", "}")) or \
+        "__global__" in head:
+      continue
+    end = " " * depth + "}"
+    length = next((i for i, other in enumerate(lines[begin:], 1)
+                   if other.startswith(end)), 0)
+    if length > MAX_FUNCTION:
+      yield begin + 1, length
 
 
 def included_folders(files):

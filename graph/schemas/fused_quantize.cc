@@ -46,13 +46,14 @@ constexpr char kGeluTanh[] = R"(
 
 using Names = std::vector<std::string>;
 
-std::vector<FusedQuantizer> MakeTable() {
+// One row for each producer.
+std::vector<FusedQuantizer> ProducerRows() {
   const std::vector<AttributeDefinition> axis = {{"axis", AttributeKind::kInt}},
                                          norm = {{"axis", AttributeKind::kInt},
                                                  {"epsilon",
                                                   AttributeKind::kFloat}};
   const Names dy_x = {"dy", "x"}, dx_dbias = {"dx", "dbias"};
-  std::vector<FusedQuantizer> table = {
+  return {
       {"Relu", "", "ReluQuantize", {"x"}, {"y"}, {0}},
       {"Gelu", "", "GeluQuantize", {"x"}, {"y"}, {0}, {}, kGelu, "none"},
       {"Gelu",
@@ -118,6 +119,11 @@ std::vector<FusedQuantizer> MakeTable() {
        {0},
        norm},
   };
+}
+
+// With the forms that pad and that quantize rows.
+std::vector<FusedQuantizer> MakeTable() {
+  std::vector<FusedQuantizer> table = ProducerRows();
   for (FusedQuantizer& row : table) {
     if (row.op.empty()) row.op = row.producer + "Quantize";
   }

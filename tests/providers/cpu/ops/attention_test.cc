@@ -45,11 +45,8 @@ double BiasAt(const Tensor& bias, int64_t b, int64_t h, int64_t i, int64_t j) {
   return DoubleAt(bias, at);
 }
 
-Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
-                const Tensor& v, const Tensor& relative, const Tensor& bias,
-                const Tensor& dy) {
-  // Scores are sums of floats, which is what makes -1e9 + 1 equal -1e9.
-  bool exact = q.dtype() == DType::kDouble;
+Expected Zeros(const Case& c, const Tensor& q, const Tensor& k, const Tensor& v,
+               const Tensor& dy) {
   auto size = [](int64_t n) { return static_cast<size_t>(n); };
   Expected x;
   x.y.resize(size(dy.size()));
@@ -63,6 +60,16 @@ Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
   x.dq_terms.resize(x.dq.size());
   x.dk_terms.resize(x.dk.size());
   x.dv_terms.resize(x.dv.size());
+  return x;
+}
+
+Expected Define(const Case& c, double scale, const Tensor& q, const Tensor& k,
+                const Tensor& v, const Tensor& relative, const Tensor& bias,
+                const Tensor& dy) {
+  // Scores are sums of floats, which is what makes -1e9 + 1 equal -1e9.
+  bool exact = q.dtype() == DType::kDouble;
+  auto size = [](int64_t n) { return static_cast<size_t>(n); };
+  Expected x = Zeros(c, q, k, v, dy);
   auto add = [](std::vector<double>& sum, std::vector<double>& terms, size_t at,
                 double term) {
     sum[at] += term;
