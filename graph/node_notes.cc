@@ -7,16 +7,22 @@
 namespace onnx_fp8 {
 namespace {
 
-// The entries of a Python list of strings: "['', 'model', 'model.norm']".
-std::vector<std::string> ParseList(const std::string& text) {
-  std::vector<std::string> items;
-  for (size_t at = 0; (at = text.find('\'', at)) != std::string::npos;) {
-    size_t end = text.find('\'', at + 1);
-    if (end == std::string::npos) break;
-    items.push_back(text.substr(at + 1, end - at - 1));
-    at = end + 1;
+constexpr char kNameScopes[] = "pkg.torch.onnx.name_scopes";
+
+// The strings of a Python list of strings, "['', 'blocks.0', 'linear']".
+std::vector<std::string> PythonStrings(const std::string& text) {
+  std::vector<std::string> strings;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char quote = text[i];
+    if (quote != '\'' && quote != '"') continue;
+    std::string item;
+    for (++i; i < text.size() && text[i] != quote; ++i) {
+      if (text[i] == '\\' && i + 1 < text.size()) ++i;
+      item += text[i];
+    }
+    strings.push_back(std::move(item));
   }
-  return items;
+  return strings;
 }
 
 }  // namespace
@@ -34,13 +40,17 @@ std::string NodeNote(const Node& node, const std::string& key) {
   return entry == node.metadata.end() ? "" : entry->second;
 }
 
+std::vector<std::string> NameScopes(const Node& node) {
+  auto scopes = node.metadata.find(kNameScopes);
+  return scopes == node.metadata.end() ? std::vector<std::string>()
+                                       : PythonStrings(scopes->second);
+}
+
 std::string ModulePath(const Node& node) {
-  auto scopes = node.metadata.find("pkg.torch.onnx.name_scopes");
-  if (scopes != node.metadata.end()) {
+  if (node.metadata.contains(kNameScopes)) {
     // The last entry names the op itself.
-    std::vector<std::string> items = ParseList(scopes->second);
-    if (items.size() >= 2) return items[items.size() - 2];
-    return "";
+    std::vector<std::string> scopes = NameScopes(node);
+    return scopes.size() >= 2 ? scopes[scopes.size() - 2] : "";
   }
   const std::string& name = node.name;
   if (name.empty() || name[0] != '/') return "";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 
@@ -13,6 +14,10 @@ std::string OpName(const Node& node);
 // A note that passes leave on nodes ("role", "fqn", "operand"): a text
 // attribute or an entry of the metadata; "" if there is none.
 std::string NodeNote(const Node& node, const std::string& key);
+
+// The entries of `pkg.torch.onnx.name_scopes`, from the model to the op; none
+// if the exporter left none.
+std::vector<std::string> NameScopes(const Node& node);
 
 // The module path that an exporter left on the node: the innermost entry of
 // `pkg.torch.onnx.name_scopes`, or the folder part of a path-like node name

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "graph/node_notes.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -173,22 +175,6 @@ std::string Block(const Graph& graph, const std::string& indent) {
   return out;
 }
 
-// The strings of a Python list of strings, "['', 'blocks.0', 'linear']".
-std::vector<std::string> PythonStrings(const std::string& text) {
-  std::vector<std::string> strings;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char quote = text[i];
-    if (quote != '\'' && quote != '"') continue;
-    std::string item;
-    for (++i; i < text.size() && text[i] != quote; ++i) {
-      if (text[i] == '\\' && i + 1 < text.size()) ++i;
-      item += text[i];
-    }
-    strings.push_back(std::move(item));
-  }
-  return strings;
-}
-
 // Makes the text one line of printable characters: paths stand in comments.
 std::string OneLine(std::string text) {
   for (char& c : text) {
@@ -221,15 +207,12 @@ std::string TypeText(const Value& value) {
 }
 
 std::string NodePath(const Node& node) {
-  auto it = node.metadata.find("pkg.torch.onnx.name_scopes");
-  if (it != node.metadata.end()) {
-    std::vector<std::string> scopes = PythonStrings(it->second);
-    size_t n = scopes.size();
-    if (n >= 2 && !scopes[n - 2].empty()) {
-      return OneLine(scopes[n - 2] + "/" + scopes[n - 1]);
-    }
-    if (n >= 1 && !scopes[n - 1].empty()) return OneLine(scopes[n - 1]);
+  const std::vector<std::string> scopes = NameScopes(node);
+  const size_t n = scopes.size();
+  if (n >= 2 && !scopes[n - 2].empty()) {
+    return OneLine(scopes[n - 2] + "/" + scopes[n - 1]);
   }
+  if (n >= 1 && !scopes[n - 1].empty()) return OneLine(scopes[n - 1]);
   return OneLine(node.name);
 }
 

@@ -34,7 +34,7 @@ MUTANTS = (
       "if (taken.insert(name.fqn).first->empty()) {",
       graph("*ParameterNames*")),
     M("module path: is the op's own scope", "graph/node_notes.cc",
-      "return items[items.size() - 2];", "return items[items.size() - 1];",
+      "? scopes[scopes.size() - 2] :", "? scopes[scopes.size() - 1] :",
       graph("ModulePath.*")),
     M("views: every way back is walked", "graph/views.cc",
       "} else if (seen.insert(value).second) {", "} else {",
