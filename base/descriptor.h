@@ -10,9 +10,12 @@ namespace onnx_fp8 {
 // Owns a file descriptor and closes it; -1 is none.
 class Descriptor {
  public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    Reset(other.Release());
+    return *this;
+  }
   ~Descriptor() { Reset(-1); }
   int get() const { return fd_; }
   int Release() { return std::exchange(fd_, -1); }

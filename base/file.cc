@@ -63,12 +63,8 @@ OutputFile::OutputFile(const std::string& path, FileHook hook)
   Announce(hook_, "create", path_);
   unlink(path.c_str());
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  fd_ = open(path.c_str(), kNew, 0666);
-  if (fd_ < 0) FailSystem(path_, "can't be created");
-}
-
-OutputFile::~OutputFile() {
-  if (fd_ >= 0) close(fd_);
+  fd_.Reset(open(path.c_str(), kNew, 0666));
+  if (fd_.get() < 0) FailSystem(path_, "can't be created");
 }
 
 void OutputFile::Write(const void* data, size_t size) {
@@ -77,7 +73,7 @@ void OutputFile::Write(const void* data, size_t size) {
   constexpr size_t kPiece = size_t{1} << 30;
   const char* bytes = static_cast<const char*>(data);
   for (size_t done = 0; done < size;) {
-    ssize_t n = write(fd_, bytes + done, std::min(size - done, kPiece));
+    ssize_t n = write(fd_.get(), bytes + done, std::min(size - done, kPiece));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EFAULT) RequireMapped(bytes + done);
     if (n < 0) FailSystem(path_, "can't be written");
@@ -91,7 +87,7 @@ void OutputFile::Skip(uint64_t size) {
   Announce(hook_, "write", path_);
   size_ += size;
   auto end = static_cast<off_t>(size_);
-  if (ftruncate(fd_, end) != 0 || lseek(fd_, end, SEEK_SET) < 0) {
+  if (ftruncate(fd_.get(), end) != 0 || lseek(fd_.get(), end, SEEK_SET) < 0) {
     FailSystem(path_, "can't be written");
   }
 }
@@ -101,7 +97,7 @@ uint64_t OutputFile::TakeFrom(int fd, uint64_t offset, uint64_t size) {
   auto from = static_cast<off_t>(offset);
   ssize_t n;
   do {
-    n = copy_file_range(fd, &from, fd_, nullptr, size, 0);
+    n = copy_file_range(fd, &from, fd_.get(), nullptr, size, 0);
   } while (n < 0 && errno == EINTR);
   // Any other error means that the kernel can't copy these two files (they lie
   // on two file systems, or on one that can't copy). The code depends on the
@@ -115,10 +111,8 @@ uint64_t OutputFile::TakeFrom(int fd, uint64_t offset, uint64_t size) {
 
 void OutputFile::Finish() {
   Announce(hook_, "sync", path_);
-  if (fsync(fd_) != 0) FailSystem(path_, "can't be written");
-  int fd = fd_;
-  fd_ = -1;
-  if (close(fd) != 0) FailSystem(path_, "can't be written");
+  if (fsync(fd_.get()) != 0) FailSystem(path_, "can't be written");
+  if (close(fd_.Release()) != 0) FailSystem(path_, "can't be written");
 }
 
 bool IsRegularFile(const std::string& path) {

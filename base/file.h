@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.h"
+
 namespace onnx_fp8 {
 
 // CRC-32 (zlib's).
@@ -34,9 +36,6 @@ class OutputFile {
   // link that somebody put there: nothing is written through it. Errors: it
   // can't be removed; the file can't be created.
   explicit OutputFile(const std::string& path, FileHook hook = {});
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  ~OutputFile();  // closes; the file stays as it is
 
   // Errors: disk full and the like, naming the file; `data` lies in a mapped
   // file that became shorter.
@@ -55,7 +54,7 @@ class OutputFile {
  private:
   std::string path_;
   FileHook hook_;
-  int fd_ = -1;
+  Descriptor fd_;  // closed at the end; the file stays as it is
   uint64_t size_ = 0;
 };
 

@@ -71,20 +71,16 @@ InputFile::InputFile(const std::string& folder, const std::string& location)
 InputFile::InputFile(std::string path, int fd)
     : path_(std::move(path)), fd_(fd) {
   if (fd < 0) FailToOpen(path_, errno);
-  Descriptor closer(fd);
   struct stat info {};
   Check(fstat(fd, &info) == 0, "[", path_, "] ", std::strerror(errno));
   Check(S_ISREG(info.st_mode), "[", path_, "] expected a regular file, got a ",
         S_ISDIR(info.st_mode) ? "folder" : "device or pipe");
   size_ = static_cast<uint64_t>(info.st_size);
-  closer.Release();
 }
-
-InputFile::~InputFile() { close(fd_); }
 
 void InputFile::Read(char* buffer, size_t count, uint64_t at) const {
   while (count > 0) {
-    ssize_t n = pread(fd_, buffer, count, static_cast<off_t>(at));
+    ssize_t n = pread(fd_.get(), buffer, count, static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     Check(n >= 0, "[", path_, "] can't be read: ", std::strerror(errno));
     Check(n > 0, "[", path_, "]", kBecameShorter);
@@ -96,7 +92,7 @@ void InputFile::Read(char* buffer, size_t count, uint64_t at) const {
 
 void InputFile::CheckWhole() const {
   struct stat info {};
-  Check(fstat(fd_, &info) == 0, "[", path_, "] ", std::strerror(errno));
+  Check(fstat(fd_.get(), &info) == 0, "[", path_, "] ", std::strerror(errno));
   Check(static_cast<uint64_t>(info.st_size) >= size_, "[", path_, "]",
         kBecameShorter);
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace onnx_fp8 {
 
 // The end of the message about a file that someone cuts while it is read.
@@ -21,12 +23,9 @@ class InputFile {
   // `location` is absolute or holds ".."; a link at its end or on the way,
   // which might lead anywhere. The path of the folder itself may hold links.
   InputFile(const std::string& folder, const std::string& location);
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-  ~InputFile();
 
   const std::string& path() const { return path_; }
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   // The size when the file was opened.
   uint64_t size() const { return size_; }
 
@@ -40,7 +39,7 @@ class InputFile {
   InputFile(std::string path, int fd);
 
   std::string path_;
-  int fd_ = -1;
+  Descriptor fd_;
   uint64_t size_ = 0;
 };
 

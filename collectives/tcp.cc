@@ -59,10 +59,6 @@ void SendAtOnce(const Socket& socket) {
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::vector<std::string> NetworkAddresses() {
   std::vector<std::string> addresses;
   ifaddrs* all = nullptr;

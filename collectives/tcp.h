@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
+
 namespace onnx_fp8 {
 
 // Owns a socket. Child processes do not inherit it.
@@ -14,18 +16,12 @@ class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket();
 
-  int fd() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
+  int fd() const { return fd_.get(); }
+  bool open() const { return fd() >= 0; }
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 // The IPv4 addresses of this machine's networks, without the loopback.

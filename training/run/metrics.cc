@@ -98,13 +98,9 @@ MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
   if (replace) WriteFileAtomically(path, kept);
   size_ = static_cast<int64_t>(kept.size());
   constexpr int kGrow = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-  fd_ = open(path.c_str(), kGrow, 0666);
-  Check(fd_ >= 0, "[", path,
+  fd_.Reset(open(path.c_str(), kGrow, 0666));
+  Check(fd_.get() >= 0, "[", path,
         "] can't be opened: ", std::generic_category().message(errno));
-}
-
-MetricsFile::~MetricsFile() {
-  if (fd_ >= 0) close(fd_);
 }
 
 void MetricsFile::Append(const StepMetrics& metrics) {
@@ -134,11 +130,11 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
 void MetricsFile::AppendLine(const std::string& line) {
   size_t done = 0;
   while (done < line.size()) {
-    ssize_t n = write(fd_, line.data() + done, line.size() - done);
+    ssize_t n = write(fd_.get(), line.data() + done, line.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       int error = errno;
-      bool cut = ftruncate(fd_, size_) == 0;
+      bool cut = ftruncate(fd_.get(), size_) == 0;
       Fail("[", path_,
            "] can't be written: ", std::generic_category().message(error),
            cut ? "" : "; its last line is torn");
@@ -149,7 +145,7 @@ void MetricsFile::AppendLine(const std::string& line) {
 }
 
 void MetricsFile::Sync() {
-  Check(fsync(fd_) == 0, "[", path_,
+  Check(fsync(fd_.get()) == 0, "[", path_,
         "] can't be written: ", std::generic_category().message(errno));
 }
 

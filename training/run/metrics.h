@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
+
 namespace onnx_fp8 {
 
 // One line per training step. NaN and infinities are written as null, and the
@@ -38,9 +40,6 @@ class MetricsFile {
   // link is not followed, and a file that also has other names is left to those
   // names. Errors: the file can't be read or written.
   MetricsFile(const std::string& path, int64_t last_step);
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
-  ~MetricsFile();
 
   // Errors: the disk, naming the file.
   void Append(const StepMetrics& metrics);
@@ -57,7 +56,7 @@ class MetricsFile {
   void AppendLine(const std::string& line);
 
   std::string path_;
-  int fd_ = -1;
+  Descriptor fd_;
   int64_t cut_ = 0;
   // Size of all whole lines. A part of a line that a full disk left is cut off.
   int64_t size_ = 0;
