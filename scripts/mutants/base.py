@@ -50,7 +50,7 @@ MUTANTS = (
       "        from.CheckWhole();\n", "", COPY_FILE_TEST),
     M("checkpoint: files are not synced", "base/file.cc",
       'Announce(hook_, "sync", path_);\n'
-      "  if (fsync(fd_) != 0) FailSystem(path_, \"can't be written\");\n", "",
+      "  if (fsync(fd_.get()) != 0) FailSystem(path_, \"can't be written\");\n", "",
       training("*Checkpoint.*")),
     M("file: why it can't be written is not said", "base/file.cc",
       "std::generic_category().message(error)", "error",

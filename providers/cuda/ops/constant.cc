@@ -2,16 +2,14 @@
 //
 // Values that depend only on attributes, shapes and operands of the host.
 // EyeLike writes its diagonal once more.
-#include <algorithm>
-#include <cmath>
 #include <type_traits>
-#include <vector>
 
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/ops/fill.h"
 #include "providers/cuda/register.h"
 #include "providers/ops/arguments.h"
+#include "providers/ops/constant_values.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -24,43 +22,9 @@ void CopyFromHost(KernelContext& ctx, size_t i, const Tensor& value) {
   WriteBytes(ctx, value.raw(), y.bytes(), y.raw());
 }
 
-void Constant(KernelContext& ctx) {
-  if (ctx.Has("value")) {
-    const Tensor* value = ctx.node().TensorAttribute("value");
-    Check(value->defined() && ByteSize(value->dtype()) > 0, "[", ctx.Where(),
-          "] expected a numeric value, got ", Name(value->dtype()));
-    return CopyFromHost(ctx, 0, *value);
-  }
-  if (ctx.Has("value_float")) {
-    return CopyFromHost(ctx, 0, Tensor::Scalar(ctx.Float("value_float", 0)));
-  }
-  if (ctx.Has("value_int")) {
-    return CopyFromHost(ctx, 0, Tensor::Scalar(ctx.Int("value_int", 0)));
-  }
-  if (ctx.Has("value_floats")) {
-    std::vector<float> values = ctx.node().Floats("value_floats");
-    return CopyFromHost(
-        ctx, 0, Tensor::From({static_cast<int64_t>(values.size())}, values));
-  }
-  if (ctx.Has("value_ints")) {
-    return CopyFromHost(ctx, 0, Tensor::Ints(ctx.Ints("value_ints")));
-  }
-  Fail("[", ctx.Where(), "] expected a value, value_float(s) or value_int(s), ",
-       "got none of them");
-}
+void Constant(KernelContext& ctx) { CopyFromHost(ctx, 0, ConstantValue(ctx)); }
 
-void ShapeOf(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  auto clamp = [&](int64_t axis) {
-    if (axis < 0) axis += x.rank();
-    return std::clamp<int64_t>(axis, 0, x.rank());
-  };
-  int64_t start = clamp(ctx.Int("start", 0));
-  int64_t end = std::max(start, clamp(ctx.Int("end", x.rank())));
-  CopyFromHost(
-      ctx, 0,
-      Tensor::Ints({x.shape().begin() + start, x.shape().begin() + end}));
-}
+void ShapeOf(KernelContext& ctx) { CopyFromHost(ctx, 0, ShapeValue(ctx)); }
 
 void Size(KernelContext& ctx) {
   CopyFromHost(ctx, 0, Tensor::Scalar(Operand(ctx, 0).size()));
@@ -69,37 +33,10 @@ void Size(KernelContext& ctx) {
 void ConstantOfShape(KernelContext& ctx) {
   Shape shape = IntsIn(ctx, 0);
   CheckSizes(ctx, shape);
-  Tensor zero = Tensor::Scalar(0.0f);
-  const Tensor* value = ctx.node().TensorAttribute("value");
-  if (!value) value = &zero;
-  Check(value->size() == 1 && ByteSize(value->dtype()) > 0, "[", ctx.Where(),
-        "] expected one number as value, got ", Name(value->dtype()),
-        ToString(value->shape()));
-  Tensor& y = ctx.Out(0, value->dtype(), shape);
-  FillWith(ctx, value->raw(), ByteSize(y.dtype()),
+  const Tensor element = FillingElement(ctx);
+  Tensor& y = ctx.Out(0, element.dtype(), shape);
+  FillWith(ctx, element.raw(), ByteSize(y.dtype()),
            static_cast<int64_t>(y.bytes()), y.raw());
-}
-
-// Number of elements of start, start + delta, … before limit.
-template <typename T>
-int64_t RangeCount(const KernelContext& ctx, T start, T limit, T delta) {
-  Check(delta != 0, "[", ctx.Where(), "] expected a step, got 0");
-  if constexpr (std::is_floating_point_v<T>) {
-    double count = std::ceil((static_cast<double>(limit) - start) / delta);
-    Check(count < 0x1p60, "[", ctx.Where(),
-          "] expected a range that ends, got ", start, " to ", limit, " by ",
-          delta);
-    return count > 0 ? static_cast<int64_t>(count) : 0;
-  } else {
-    __int128 distance = static_cast<__int128>(limit) - start;
-    __int128 step = delta;
-    if ((distance > 0) != (step > 0) || distance == 0) return 0;
-    __int128 count = (distance + step - (step > 0 ? 1 : -1)) / step;
-    Check(count < (__int128{1} << 60), "[", ctx.Where(),
-          "] expected a range that fits into memory, got ", +start, " to ",
-          +limit, " by ", +delta);
-    return static_cast<int64_t>(count);
-  }
 }
 
 template <typename T>
@@ -111,11 +48,7 @@ void RangeOf(KernelContext& ctx) {
 }
 
 void Range(KernelContext& ctx) {
-  for (size_t i = 0; i < 3; ++i) {
-    CheckSameDType(ctx, Operand(ctx, 0), Operand(ctx, i));
-    Check(ctx.In(i).size() == 1, "[", ctx.Where(), "] expected one number as ",
-          "operand ", i, ", got shape ", ToString(ctx.In(i).shape()));
-  }
+  CheckRangeOperands(ctx);
   switch (ctx.In(0).dtype()) {
     case DType::kFloat:
       return RangeOf<float>(ctx);
@@ -135,20 +68,15 @@ void Range(KernelContext& ctx) {
 }
 
 void EyeLike(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Check(x.rank() == 2, "[", ctx.Where(), "] expected two axes, got shape ",
-        ToString(x.shape()));
-  DType dtype = DTypeIn(ctx, "dtype", x.dtype());
-  Tensor& y = ctx.Out(0, dtype, x.shape());
+  const Diagonal ones = EyeDiagonal(ctx);
+  DType dtype = DTypeIn(ctx, "dtype", ctx.In(0).dtype());
+  Tensor& y = ctx.Out(0, dtype, ctx.In(0).shape());
   if (y.size() == 0) return;
   ONNX_FP8_CUDA(cudaMemsetAsync(y.raw(), 0, y.bytes(), QueueOf(ctx).stream()));
-  int64_t rows = y.dim(0), columns = y.dim(1);
-  int64_t k = std::clamp(ctx.Int("k", 0), -rows, columns);
-  int64_t begin = std::max<int64_t>(-k, 0), end = std::min(rows, columns - k);
-  if (begin >= end) return;
+  if (ones.count == 0) return;
   Tensor one = ConvertTo(Tensor::Scalar(1.0f), dtype);
-  FillEvery(ctx, one.raw(), ByteSize(dtype), begin * (columns + 1) + k,
-            end - begin, columns + 1, y.raw());
+  FillEvery(ctx, one.raw(), ByteSize(dtype), ones.first, ones.count,
+            ones.stride, y.raw());
 }
 
 }  // namespace
