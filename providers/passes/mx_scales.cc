@@ -38,13 +38,10 @@ bool WantsBytes(const Node& reader, const Value* scales,
 
 bool OnlyProductsRead(const Graph& graph, const Value* scales,
                       const KernelRegistry& kernels) {
-  bool leaves = std::ranges::count(graph.outputs, scales) > 0 ||
-                std::ranges::any_of(graph.state, [&](const StateBinding& b) {
-                  return b.next == scales;
-                });
-  return !leaves && std::ranges::all_of(scales->uses, [&](const Node* reader) {
-    return WantsBytes(*reader, scales, kernels);
-  });
+  return !IsReturned(graph, scales) &&
+         std::ranges::all_of(scales->uses, [&](const Node* reader) {
+           return WantsBytes(*reader, scales, kernels);
+         });
 }
 
 }  // namespace

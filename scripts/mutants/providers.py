@@ -26,7 +26,7 @@ MUTANTS = (
     M("mx scales: scales that are no powers of two", "providers/passes/mx_scales.cc",
       'node->Int("pow2", 0) != 0 &&', 'node->Int("pow2", 0) >= 0 &&', MX_SCALES),
     M("mx scales: outputs of the graph", "providers/passes/mx_scales.cc",
-      "return !leaves && std", "return std", MX_SCALES),
+      "!IsReturned(graph, scales) &&", "", MX_SCALES),
     M("mx scales: kernels are not asked", "providers/passes/mx_scales.cc",
       "!entry->traits.byte_scales", "false", MX_SCALES),
     M("plan: workspaces get no place", "providers/plan/plan.cc",

@@ -2,8 +2,6 @@
 //
 // Values that depend only on attributes, shapes and operands of the host.
 // EyeLike writes its diagonal once more.
-#include <type_traits>
-
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/ops/fill.h"
