@@ -118,7 +118,8 @@ def main():
                         type=pathlib.Path)
     args = parser.parse_args()
     models = sorted(path for folder in args.folders or FOLDERS
-                    for path in folder.glob("*/*.onnx"))
+                    for path in folder.glob("*/*.onnx")
+                    if (path.parent / "reference.json").exists())
     if not models:
         sys.exit("same: no models")
     bad = 0
