@@ -2,7 +2,6 @@
 #include "cli/bench/layer_benchmark.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -22,12 +21,6 @@ using Json = nlohmann::ordered_json;
 
 // Forward, dgrad and wgrad.
 constexpr int kProducts = 3;
-
-std::string Fixed(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
 
 // Speed of the products in the median run with the recipe.
 double GigaFlops(const ProductSize& size, const RivalTimes& times) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/printable.h"
@@ -15,20 +14,14 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::string Decimals(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
-
 std::string ShapeOf(const NodeCase& node) {
   return node.shape.empty() ? ToString(node.operands[0].shape) : node.shape;
 }
 
-// The copy's time in percent of the node's.
+// Time of the copy, as a percentage of the node's time.
 std::string ShareOfCopy(const NodeResult& r) {
   if (r.copy.runs == 0) return "";
-  return Decimals(100 * r.copy.seconds / r.time.seconds, 1);
+  return Fixed(100 * r.copy.seconds / r.time.seconds, 1);
 }
 
 // A result as its reader wants to see it.
@@ -61,10 +54,10 @@ std::vector<std::string> RowOf(const NodeResult& r, const GpuPeaks& peaks) {
   Figures f(r, peaks);
   return {name,
           shape,
-          Decimals(1e6 * r.time.seconds, 1),
+          Fixed(1e6 * r.time.seconds, 1),
           Number(r.multiplies ? f.flops / 1e12 : f.bytes / 1e9, 4),
           r.multiplies ? "TF/s" : "GB/s",
-          f.known ? Decimals(100 * f.share, 1) : "",
+          f.known ? Fixed(100 * f.share, 1) : "",
           ShareOfCopy(r),
           f.bound()};
 }

@@ -2,7 +2,6 @@
 #include "cli/report/profile_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -36,12 +35,6 @@ double InNodes(const ProfileReport& report) {
   double sum = 0;
   for (const NodeProfile& node : report.nodes) sum += node.milliseconds;
   return sum;
-}
-
-std::string Fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ class Table {
 
 // Like printf's %.*g.
 std::string Number(double value, int digits = 5);
+// Like printf's %.*f.
+std::string Fixed(double value, int decimals);
 
 // "1.50 MiB", "312 B".
 std::string ByteText(size_t bytes);

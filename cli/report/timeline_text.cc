@@ -2,7 +2,6 @@
 #include "cli/report/timeline_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -16,10 +15,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kRowsOfNodes = 20;
 
-std::string InMs(double milliseconds) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.3f", milliseconds);
-  return text;
+std::string InMs(double milliseconds) { return Fixed(milliseconds, 3); }
+
+void Add(const TimelineNode& row, TimelineNode* sum) {
+  sum->node.calls += row.node.calls;
+  sum->node.milliseconds += row.node.milliseconds;
+  sum->least += row.least;
+  sum->gap += row.gap;
+  sum->beside += row.beside;
 }
 
 // One row for each role, longest first, with the role's sums.
@@ -28,11 +31,7 @@ std::vector<TimelineNode> RolesOf(const TimelineReport& report) {
   for (const TimelineNode& row : report.nodes) {
     TimelineNode& sum = roles[row.node.role];
     sum.node.role = row.node.role;
-    sum.node.calls += row.node.calls;
-    sum.node.milliseconds += row.node.milliseconds;
-    sum.least += row.least;
-    sum.gap += row.gap;
-    sum.beside += row.beside;
+    Add(row, &sum);
   }
   std::vector<TimelineNode> list;
   for (const auto& [name, sum] : roles) list.push_back(sum);
@@ -50,9 +49,39 @@ Json RowJson(const TimelineNode& row, bool has_least) {
   return json;
 }
 
-std::vector<std::string> Cells(const TimelineNode& row, bool has_least) {
-  return {Number(row.node.calls), has_least ? InMs(row.least) : "?",
-          InMs(row.node.milliseconds), InMs(row.gap), InMs(row.beside)};
+// A line of a table: `names`, and the row's figures.
+std::vector<std::string> LineOf(std::vector<std::string> names,
+                                const TimelineNode& row, bool has_least) {
+  for (const std::string& cell :
+       {Number(row.node.calls), has_least ? InMs(row.least) : "?",
+        InMs(row.node.milliseconds), InMs(row.gap), InMs(row.beside)}) {
+    names.push_back(cell);
+  }
+  return names;
+}
+
+void PrintRoles(const TimelineReport& report, std::ostream& out) {
+  const bool has_least = !report.gpu.empty();
+  Table table({"role", "kernels", "least ms", "ms", "gap ms", "beside ms"});
+  TimelineNode all;
+  for (const TimelineNode& row : RolesOf(report)) {
+    table.Row(LineOf({row.node.role}, row, has_least));
+    Add(row, &all);
+  }
+  table.Row(LineOf({"all"}, all, has_least));
+  table.Print(out);
+}
+
+void PrintNodes(const TimelineReport& report, std::ostream& out) {
+  Table table({"node", "role", "shape", "kernels", "least ms", "ms", "gap ms",
+               "beside ms"});
+  const size_t count = std::min(report.nodes.size(), kRowsOfNodes);
+  for (size_t i = 0; i < count; ++i) {
+    const TimelineNode& row = report.nodes[i];
+    table.Row(LineOf({row.node.node, row.node.role, row.node.shape}, row,
+                     !report.gpu.empty()));
+  }
+  table.Print(out);
 }
 
 }  // namespace
@@ -95,35 +124,9 @@ void PrintTimeline(const TimelineReport& report, std::ostream& out) {
                                : " of " + report.gpu)
         << "; gap: the device waits for the kernel; beside: another stream "
            "works, too\n\n";
-    const bool has_least = !report.gpu.empty();
-    Table roles({"role", "kernels", "least ms", "ms", "gap ms", "beside ms"});
-    TimelineNode all;
-    for (const TimelineNode& row : RolesOf(report)) {
-      std::vector<std::string> cells = Cells(row, has_least);
-      cells.insert(cells.begin(), row.node.role);
-      roles.Row(cells);
-      all.node.calls += row.node.calls;
-      all.node.milliseconds += row.node.milliseconds;
-      all.least += row.least;
-      all.gap += row.gap;
-      all.beside += row.beside;
-    }
-    std::vector<std::string> cells = Cells(all, has_least);
-    cells.insert(cells.begin(), "all");
-    roles.Row(cells);
-    roles.Print(out);
+    PrintRoles(report, out);
     out << "\n";
-    Table nodes({"node", "role", "shape", "kernels", "least ms", "ms", "gap ms",
-                 "beside ms"});
-    const size_t count = std::min(report.nodes.size(), kRowsOfNodes);
-    for (size_t i = 0; i < count; ++i) {
-      const TimelineNode& row = report.nodes[i];
-      cells = Cells(row, has_least);
-      cells.insert(cells.begin(),
-                   {row.node.node, row.node.role, row.node.shape});
-      nodes.Row(cells);
-    }
-    nodes.Print(out);
+    PrintNodes(report, out);
   }
   for (const std::string& note : report.notes) {
     out << "  timeline: " << Printable(note) << "\n";
