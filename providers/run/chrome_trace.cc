@@ -11,6 +11,12 @@
 
 namespace onnx_fp8 {
 
+nlohmann::json TraceEvent(const std::string& name, const std::string& category,
+                          int thread, double begin, double duration) {
+  return {{"name", name},  {"cat", category}, {"ph", "X"},      {"pid", 1},
+          {"tid", thread}, {"ts", begin},     {"dur", duration}};
+}
+
 nlohmann::json NodeEvent(const Node& node, int thread, double begin,
                          double duration) {
   nlohmann::json args = {{"op", OpName(node)}};
@@ -23,14 +29,10 @@ nlohmann::json NodeEvent(const Node& node, int thread, double begin,
   const double nanoseconds = std::max(1e3 * duration, 1.0);
   args["gflops"] = cost.flops / nanoseconds;
   args["gbytes"] = cost.bytes / nanoseconds;
-  return {{"name", node.Where()},
-          {"cat", OpName(node)},
-          {"ph", "X"},
-          {"pid", 1},
-          {"tid", thread},
-          {"ts", begin},
-          {"dur", duration},
-          {"args", std::move(args)}};
+  nlohmann::json event =
+      TraceEvent(node.Where(), OpName(node), thread, begin, duration);
+  event["args"] = std::move(args);
+  return event;
 }
 
 std::string ChromeText(const nlohmann::json& events) {

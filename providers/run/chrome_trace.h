@@ -11,7 +11,12 @@
 
 namespace onnx_fp8 {
 
-// An event of the node; times in microseconds. args: op, shape of the first
+// An event without args. `thread` is the row in which it is drawn. Times are in
+// microseconds.
+nlohmann::json TraceEvent(const std::string& name, const std::string& category,
+                          int thread, double begin, double duration);
+
+// The event of a node. args: op, shape of the first
 // output, module path (NodePath), role and fqn if the node has them, and the
 // node's operations and bytes per second (node_cost.h), in thousand millions.
 nlohmann::json NodeEvent(const Node& node, int thread, double begin,

@@ -29,8 +29,8 @@ bool IsCollectives(const Activity& activity) {
   return activity.name.find("nccl") != std::string::npos;
 }
 
-// The pieces of work of this kind in this lane, each as its owner, in the order
-// of the recording.
+// The owner of each piece of work of this kind in this lane, in the order of
+// the recording.
 std::vector<const RecordedWork*> OwnersOf(
     const std::vector<RecordedWork>& works, Lane lane, WorkKind kind) {
   std::vector<const RecordedWork*> owners;
@@ -41,8 +41,8 @@ std::vector<const RecordedWork*> OwnersOf(
   return owners;
 }
 
-// The time of each interval in which another one of a list goes on, too. The
-// list is sorted by its begins.
+// For each interval, the time in which at least one other interval of the list
+// goes on, too.
 std::vector<int64_t> TimesBeside(
     const std::vector<std::pair<int64_t, int64_t>>& intervals) {
   // Begins and ends in order of time; at one time ends come first.
@@ -99,13 +99,13 @@ class Rows {
     return row;
   }
 
-  // Null: none of its work was found.
+  // The row of these nodes; null: no activity belongs to them.
   TimelineNode* OfNodes(const RecordedWork& work) {
     auto it = row_of_.find({&work, "", ""});
     return it == row_of_.end() ? nullptr : &list_[it->second];
   }
 
-  // Longest first.
+  // Returns the rows, the longest time first.
   std::vector<TimelineNode> Take() {
     std::ranges::stable_sort(
         list_, std::greater<>(),
@@ -133,7 +133,7 @@ DeviceTimeline::~DeviceTimeline() {
     provider_.Synchronize();
     Finish();
   } catch (const Error&) {
-    // Whoever waits for the steps reports their errors.
+    // The session has ended: nobody asks for the errors of its last steps.
   }
 }
 
@@ -201,8 +201,8 @@ void DeviceTimeline::FindOwners(std::vector<Activity> activities) {
   const size_t recorded =
       launches.size() - static_cast<size_t>(launches.contains(0));
   if (recorded != replays_.size()) {
-    notes_.push_back(Concat("expected the records of ", replays_.size(),
-                            " launches of recorded steps, got those of ",
+    notes_.push_back(Concat("expected records of ", replays_.size(),
+                            " launches of recorded steps, got records of ",
                             recorded, ": they are not matched to nodes"));
   }
   size_t at = 0;
@@ -310,14 +310,10 @@ std::string DeviceTimeline::ChromeTrace() const {
     return static_cast<double>(time - first) / 1e3;
   };
   for (size_t i = 0; i < host_.size(); ++i) {
+    const double begin = since(host_[i].first);
     trace.push_back(
-        {{"name", Concat("the host starts step ", i + kStepsBefore + 1)},
-         {"cat", "host"},
-         {"ph", "X"},
-         {"pid", 1},
-         {"tid", 0},
-         {"ts", since(host_[i].first)},
-         {"dur", since(host_[i].second) - since(host_[i].first)}});
+        TraceEvent(Concat("the host starts step ", i + kStepsBefore + 1),
+                   "host", 0, begin, since(host_[i].second) - begin));
   }
   for (const auto& [activity, work] : owned_) {
     const double begin = since(activity.begin);
@@ -330,13 +326,7 @@ std::string DeviceTimeline::ChromeTrace() const {
         event["args"]["nodes"] = work->nodes.size();
       }
     } else {
-      event = {{"name", activity.name},
-               {"cat", "device"},
-               {"ph", "X"},
-               {"pid", 1},
-               {"tid", thread},
-               {"ts", begin},
-               {"dur", duration}};
+      event = TraceEvent(activity.name, "device", thread, begin, duration);
     }
     event["args"]["kernel"] = activity.name;
     trace.push_back(std::move(event));

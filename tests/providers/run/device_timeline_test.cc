@@ -168,8 +168,8 @@ TEST_F(DeviceTimelineTest, MissingRecordsAreNamedAndNothingIsGuessed) {
   report = Run({{{nodes_[0]}, Lane::kHost, Counts(1, 0)}});
   ASSERT_FALSE(report.notes.empty());
   EXPECT_EQ(report.notes.front(),
-            "expected the records of 2 launches of recorded steps, got those "
-            "of 1: they are not matched to nodes");
+            "expected records of 2 launches of recorded steps, got records of "
+            "1: they are not matched to nodes");
   EXPECT_EQ(report.nodes.front().node.role, "not matched");
 }
 
