@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -39,17 +38,13 @@ struct AttentionSpeed {
   double gemm = 0;                   // of the same dtype
 };
 
-DType DTypeOf(const std::string& name) {
-  return name == "bf16" ? DType::kBFloat16 : DType::kFloat;
-}
-
 // The nodes of causal attention and of its gradient. Operands of bfloat16 are
 // stored in 16 bits, as in a training step.
 class AttentionNodes {
  public:
   explicit AttentionNodes(const AttentionCase& c) {
     Builder b(graph_);
-    DType dtype = DTypeOf(c.dtype);
+    DType dtype = FloatNamed(c.dtype);
     const CausalSizes& sizes = c.sizes;
     Shape shape = {sizes.batch, sizes.sequence, sizes.heads * sizes.head_size};
     std::vector<Value*> in;
@@ -176,8 +171,8 @@ void MeasureAttention(const AttentionFlags& flags,
     progress.Begin(Concat("attention ", c.dtype, ", head size ",
                           c.sizes.head_size, ", T ", c.sizes.sequence));
     // Measured for each case, because machines are now slower, now faster.
-    GemmSpeed gemm =
-        MeasureGemm({1024, 1024, 1024}, "NT", DTypeOf(c.dtype), flags.seconds);
+    GemmSpeed gemm = MeasureGemm({1024, 1024, 1024}, "NT", FloatNamed(c.dtype),
+                                 flags.seconds);
     AttentionSpeed speed = AttentionNodes(c).Measure(c, flags.seconds);
     progress.Round(speed.rounds);
     speed.gemm = gemm.best;
@@ -233,7 +228,7 @@ void BenchOnCpu(const AttentionFlags& flags,
               });
 }
 
-// Errors: cases that failed.
+// Errors: some cases failed.
 void BenchSliced(const AttentionFlags& flags,
                  const std::vector<AttentionCase>& cases) {
   SlicedAttentionReport report;

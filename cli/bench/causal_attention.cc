@@ -26,6 +26,10 @@ NodeCase CaseOf(const CausalSizes& s, DType dtype, const std::string& op,
 
 }  // namespace
 
+DType FloatNamed(const std::string& name) {
+  return name == "bf16" ? DType::kBFloat16 : DType::kFloat;
+}
+
 Attributes CausalAttributes(const CausalSizes& s, DType dtype) {
   double scale = 1 / std::sqrt(static_cast<double>(s.head_size));
   return {{"heads", s.heads},

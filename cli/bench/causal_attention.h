@@ -7,6 +7,9 @@
 
 namespace onnx_fp8 {
 
+// The dtype that benchmarks of attention call "bf16"; kFloat for "fp32".
+DType FloatNamed(const std::string& name);
+
 struct CausalSizes {
   int64_t batch = 1, sequence = 0, heads = 0, kv_heads = 0, head_size = 0;
 

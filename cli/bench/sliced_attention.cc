@@ -65,7 +65,7 @@ OrderedJson JsonOf(const SlicedAttention& s, const GpuPeaks& peaks) {
 
 void Measure(ExecutionProvider& provider, double seconds,
              SlicedAttention* one) {
-  DType dtype = one->dtype == "bf16" ? DType::kBFloat16 : DType::kFloat;
+  DType dtype = FloatNamed(one->dtype);
   CausalSizes slice = one->sizes;
   if (slice.batch % one->slices != 0) {
     one->note = Concat("a batch of ", slice.batch, " has no ", one->slices,
