@@ -112,7 +112,7 @@ class Checks:
         losses.check(section, self.binary, self.provider, self.quick)
 
     def _task(self, section):
-        """The model of two sections."""
+        """The model and the data that two sections share."""
         if not self._gpt:
             self._gpt = end_to_end.Task(pathlib.Path(self._folder.name),
                                         section, self.quick)
@@ -166,8 +166,9 @@ class Checks:
 # machine they fit a window of fifteen minutes. A program that does not end when
 # it is interrupted takes ten more.
 SECTIONS = (("machine", 10), ("kernels", 35), ("timeline", 35),
-            ("end_to_end", 100), ("llama", 100), ("nodes", 35), ("attention", 30), ("layers", 25),
-            ("losses", 15), ("memcheck", 20), ("racecheck", 15))
+            ("end_to_end", 100), ("llama", 100), ("nodes", 35),
+            ("attention", 30), ("layers", 25), ("losses", 15), ("memcheck", 20),
+            ("racecheck", 15))
 BUDGET = sum(seconds for _, seconds in SECTIONS)
 
 

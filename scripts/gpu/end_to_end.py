@@ -133,12 +133,13 @@ def ours(task, binary, provider, recipe, seconds, *flags):
     entries = [json.loads(line) for line in metrics.read_text().splitlines()]
     speeds = [e["tokens_per_second"] for e in entries
               if "tokens_per_second" in e][WARM_UP:]
+    printed = summary(done)
     return done, {
         "milliseconds": 1e3 * task.per_step() / statistics.median(speeds),
         "losses": [math.nan if e["loss"] is None else e["loss"]
                    for e in entries],
-        "arena_bytes": summary(done).get("arena_bytes"),
-        "state_bytes": summary(done).get("state_bytes"),
+        "arena_bytes": printed.get("arena_bytes"),
+        "state_bytes": printed.get("state_bytes"),
         "gpu_bytes": memory.peak_bytes}
 
 
@@ -199,8 +200,8 @@ def check(section, task, binary, provider, quick, predicted):
 
 
 def run_again(section, figures, task, binary, provider):
-    """A second run must give the same losses, to the last digit. Whether it
-    does."""
+    """Returns whether a second run gives the same losses, to the last digit. If
+    it does not, the section fails."""
     if figures is None:
         return False
     done, again = ours(task, binary, provider, OURS[0][0], section.left())

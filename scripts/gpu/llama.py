@@ -65,11 +65,12 @@ def check(section, binary, provider, quick, predicted):
                         task, name, min(section.left(), LIMIT), SIZE, "llama"))
         section.data.update(tokens=task.per_step(), rows=rows)
         section.add(f"Batches of {task.per_step()} tokens, bfloat16 but for "
-                    "FP8. The plan is of results, workspaces and state; GPU "
-                    "memory is what the driver counts, with CUDA's own. Weights are not PyTorch's.")
+                    "FP8. The plan counts results, workspaces and state; GPU "
+                    "memory is what the driver counts, with CUDA's own. Weights "
+                    "are not PyTorch's.")
         section.add(report.table(
-            ["program", "ms per batch", "predicted", "tokens per second", "plan MiB",
-             "GPU MiB", "first loss", "last loss"],
+            ["program", "ms per batch", "predicted", "tokens per second",
+             "plan MiB", "GPU MiB", "first loss", "last loss"],
             [line(name, row, task, predicted) for name, row in rows.items()]))
 
 
@@ -78,5 +79,6 @@ def line(name, row, task, predicted):
         return sum(counts) // 2**20 if all(counts) else "?"
     return [name, f"{row['milliseconds']:.2f}", predicted.get(name, ""),
             f"{1e3 * task.per_step() / row['milliseconds']:.0f}",
-            mib(row.get("arena_bytes"), row.get("state_bytes")), mib(row["gpu_bytes"]),
+            mib(row.get("arena_bytes"), row.get("state_bytes")),
+            mib(row["gpu_bytes"]),
             f"{row['losses'][0]:.4f}", f"{row['losses'][-1]:.4f}"]

@@ -12,7 +12,8 @@ class LeftOut(Exception):
 
 
 class OutOfTime(Exception):
-    """The time was over before the first figure; the text says in what."""
+    """The time was over before the first figure. The text names the work that
+    was cut off."""
 
 
 def code(text):
