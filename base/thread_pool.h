@@ -39,9 +39,10 @@ class ThreadPool : public ParallelBackend {
   static constexpr int kJobs = 8;    // calls of Run at a time
   static constexpr int kParts = 64;  // more threads share parts
 
-  // One call of Run. left[p] counts the tasks of part p that nobody has taken,
-  // the part's last ones. A thread that takes a task by decreasing left[p] may
-  // read the other fields, which do not change before `pending` is 0.
+  // One call of Run. left[p] is the number of tasks of part p that no thread
+  // has taken. Threads take the first tasks of a part first. A thread takes a
+  // task by decreasing left[p]. From then on it may read the other fields,
+  // because they stay as they are until `pending` is 0.
   struct alignas(64) Job {
     std::atomic<bool> taken = false;
     std::atomic<bool> caller_sleeps = false;

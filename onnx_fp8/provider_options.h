@@ -3,9 +3,9 @@
 
 namespace onnx_fp8 {
 
-// Options of the provider cuda; others refuse them. The first two make a run
-// faster, and two runs with them may differ in the last bits of their results;
-// docs/cuda.md names their cost.
+// Options of the provider cuda; other providers refuse them. `tune` and
+// `nondeterministic` make a run faster; two runs with them may differ in the
+// last bits of their results. docs/cuda.md names their cost.
 struct ProviderOptions {
   // Times several algorithms of each product when it first runs.
   bool tune = false;
@@ -15,8 +15,8 @@ struct ProviderOptions {
   bool timeline = false;
 };
 
-// The name of the first choice that trades bits for speed, for messages; null:
-// none does.
+// The name, for messages, of the first option that is set and lets results
+// differ between runs; null: no such option is set.
 inline const char* FirstChoice(const ProviderOptions& options) {
   if (options.tune) return "`tune`";
   return options.nondeterministic ? "`nondeterministic`" : nullptr;

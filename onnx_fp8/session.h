@@ -113,9 +113,11 @@ struct SessionOptions {
   // Chrome trace written when the session ends; "": none.
   std::string profile;
   bool profile_steps = false;  // for ReportProfile
-  // Chrome trace of a GPU's work in `timeline_steps` steps, from the session's
-  // third one; "": none. The steps run as they do without it. A provider of the
-  // caller's needs provider_options.timeline; there is no profile beside it.
+  // Path of a Chrome trace of the GPU's work in `timeline_steps` steps, which
+  // begin with the session's third step; "": no trace. The steps run as they do
+  // without it. Before the first and after the last of them, Start waits for
+  // the device and reports errors of earlier steps. A provider that the caller
+  // makes needs provider_options.timeline. A profile beside it is an error.
   std::string timeline;
   int64_t timeline_steps = 3;
   // Ops that run by their bodies although they have a kernel.
@@ -271,8 +273,8 @@ class TrainingSession {
   virtual std::vector<ScaleInfo> Scales() const = 0;
   // Needs options.profile or profile_steps; empty before the first Step.
   virtual ProfileReport ReportProfile() const = 0;
-  // The report of options.timeline, which ends with this call. Errors: of steps
-  // in flight.
+  // Ends the timeline of options.timeline and returns its report. Errors: steps
+  // in flight failed.
   virtual TimelineReport ReportTimeline() = 0;
   // Seconds since the session began, on several ranks.
   virtual TransferTimes Transfers() const = 0;

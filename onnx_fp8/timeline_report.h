@@ -12,10 +12,11 @@ namespace onnx_fp8 {
 // Kernels, copies and clears of a device that belong to one node, or to nodes
 // that run together. Sums over a step, in milliseconds.
 struct TimelineNode {
-  // The first node; its calls are starts of a kernel, a copy or a clear, its
-  // milliseconds device time. Work without a node has the kernel's name as
-  // `node`, and one of the roles "inputs and results" (copies outside of the
-  // recorded step), "not recorded" and "not matched".
+  // Describes the first of the nodes. `calls` counts kernels, copies and
+  // clears; `milliseconds` is the device's time in them. Work without a node
+  // has the kernel's name as `node.node`, and one of these roles: "inputs and
+  // results" (copies outside of the recorded step), "not recorded", "not
+  // matched".
   NodeProfile node;
   double least = 0;   // of all the nodes, by the roofline; 0: not known
   double gap = 0;     // in which the device waited for it, inside a launch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a device does, and when: facts that a provider records for a timeline.
+// The work that a device does, with its times. Providers record it for a
+// timeline.
 #pragma once
 
 #include <array>
@@ -29,24 +30,25 @@ struct Activity {
   std::string name;            // the kernel's; "device to host"
   int64_t begin = 0, end = 0;  // nanoseconds of ActivityTrace::Now
   uint32_t stream = 0;
-  // Grows from call to call of the host. The work of a replayed Recording has
-  // one number.
+  // Number of the host's call that started the work: later calls have larger
+  // numbers. All work of one replay of a Recording has one number.
   uint32_t launch = 0;
   bool recorded = false;  // a part of a Recording
 };
 
-// Records activities, in any order. It began with the provider.
+// Records the activities of a device, from the time when its provider was made.
 class ActivityTrace {
  public:
   virtual ~ActivityTrace() = default;
 
-  // Nanoseconds of the clock that activities have.
+  // The time now, in nanoseconds of the clock that Activity::begin is read
+  // from.
   virtual int64_t Now() = 0;
-  // REQUIRE: all started work is done. Begin forgets all activities so far; End
-  // returns those since Begin and records nothing from now on.
+  // REQUIRE: all started work is done. Begin forgets all activities so far. End
+  // returns the activities since Begin, and ends the recording.
   virtual void Begin() = 0;
   virtual std::vector<Activity> End() = 0;
-  // Activities since Begin that the tool says it has lost.
+  // Number of activities since Begin that the recording tool has lost.
   virtual int64_t Lost() const = 0;
 };
 

@@ -11,10 +11,10 @@ namespace onnx_fp8 {
 // The type of the node's first result, or of a larger one; "": it has none.
 std::string ShapeOf(const Node& node);
 
-// NodeProfile::role.
+// The node's purpose, as in NodeProfile::role.
 std::string RoleOf(const Node& node);
 
-// The node with its cost, run once; no time.
+// Describes the node and the cost of one run. Its time is 0.
 NodeProfile DescribeNode(const Node& node);
 
 }  // namespace onnx_fp8

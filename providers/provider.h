@@ -80,11 +80,13 @@ class ExecutionProvider {
     return nullptr;
   }
   virtual bool CanRecord() const { return false; }
-  // While Record calls `run`: all that `run` has added so far.
+  // The work that `run` has added to the recording so far. REQUIRES: Record is
+  // calling `run`.
   virtual WorkCounts Recorded() { return {}; }
-  // null: nobody asked for it when the provider was made.
+  // Records the device's activities; null: the provider was made without
+  // ProviderOptions::timeline.
   virtual ActivityTrace* activities() { return nullptr; }
-  // null: no tool listens.
+  // Names ranges for a tool such as Nsight Systems; null: no tool listens.
   virtual HostRanges* host_ranges() { return nullptr; }
   // Waits until all started work is done. Errors: failures of that work.
   virtual void Synchronize() = 0;

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the rules of the folders: folders are layers, includes point down, and
 no two folders include each other. Also checks the spelling, and that no two
-headers define a type of the same name, which a linker would mix up, and that
-the files say nouns: "those of" and the like may stand in them MAX_VAGUE times.
+headers define a type of the same name, which a linker would mix up. Last, it
+counts phrases such as "those of", which stand for a noun: all files together
+may hold at most MAX_VAGUE of them.
 
 Prints `file:line: message` for each finding and exits 1, or prints one line of
 praise. Reads tracked and new (not ignored) files of the git checkout.
@@ -88,7 +89,7 @@ BRITISH = re.compile(
     r"(?i)(general|initial|normal|quant|recogn|serial|special|summar|vector)is"
     r"(e|ing)|behaviour|centred|colour|favour|flavour|neighbour")
 
-# Words that stand for a noun, which a reader must look for.
+# Phrases that stand for a noun. A reader must search the text for that noun.
 VAGUE = re.compile(r"(?i)\b(?:those of|that of|those that)\b")
 MAX_VAGUE = 120
 
@@ -248,8 +249,8 @@ def twins(headers):
 
 
 def vague(files):
-  """How often the files say VAGUE, also across the lines of a comment; an error
-  if it is too often."""
+  """An error if the files hold more than MAX_VAGUE matches of VAGUE. A match may
+  go on in the next line of a comment."""
   counts = {}
   for path in files:
     text = re.sub(r"\n[\s/#*]*", " ", (ROOT / path).read_text(encoding="utf-8"))
@@ -259,8 +260,8 @@ def vague(files):
   if total <= MAX_VAGUE:
     return []
   most = sorted(counts, key=lambda path: (-counts[path], path))[:10]
-  return [f'"those of", "that of", "those that": {total} in all files, expected '
-          f"at most {MAX_VAGUE}: say the noun. Most are in "
+  return [f"expected at most {MAX_VAGUE} phrases such as \"those of\" in all "
+          f"files, got {total}: say the noun. Most phrases are in "
           + ", ".join(f"{path} ({counts[path]})" for path in most)]
 
 

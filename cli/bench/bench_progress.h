@@ -26,7 +26,7 @@ class BenchProgress {
 
   // The next measurement begins; `what` names it.
   void Begin(const std::string& what);
-  // It has done `rounds` more rounds.
+  // The measurement has done `rounds` more rounds.
   void Round(size_t rounds = 1);
 
  private:

@@ -6,11 +6,11 @@
 
 namespace onnx_fp8 {
 
-// The bytes that a kernel of this provider reads from memory and writes to it,
-// where CostOf counts each operand and result once: some operands are read
-// twice, a table is read in part, and a workspace is written and read. It knows
-// the nodes of `bench nodes` that do not multiply. The kernels' own notes on
-// their traffic are beside them (providers/cuda/ops, fp8).
+// Returns the number of bytes that this provider's kernel reads from memory and
+// writes to memory. CostOf counts each operand and each result once. A kernel
+// may read an operand twice, read only a part of a table, or write a workspace
+// and read it. REQUIRES: a node of `bench nodes` that does not multiply. The
+// headers of the kernels (providers/cuda/ops, fp8) name their traffic.
 double MovedBytes(const Node& node, ExecutionProvider& provider);
 
 }  // namespace onnx_fp8

@@ -30,7 +30,7 @@ class RepeatedWork {
     if (provider_.CanRecord()) recording_ = provider_.Record(work_);
   }
 
-  // The provider may do it later.
+  // Starts the work, which the provider may do later.
   void Run() {
     if (recording_) {
       recording_->Replay();
@@ -39,7 +39,7 @@ class RepeatedWork {
     }
   }
 
-  // For at least `least` seconds.
+  // Runs the work for at least `least` seconds.
   NodeTime Time(double least) {
     provider_.Synchronize();
     double once = SecondsOf([&] {
@@ -100,7 +100,8 @@ class NodeRun {
     std::vector<Tensor> inputs, outputs;
   };
 
-  // The first one reads the node's own constants where it can.
+  // The first call reads the node's own constants if they lie in the provider's
+  // memory. Later calls read copies.
   Call NewCall(int64_t number) {
     Call call;
     for (size_t i = 0; i < node_.inputs().size(); ++i) {
@@ -167,7 +168,7 @@ NodeTime TimeCopy(double bytes, ExecutionProvider& provider, double least) {
   provider.Clear(from);
   auto copy = [&] {
     if (provider.device() != Device::kHost) return provider.Copy(from, to);
-    // As kernels of the CPU, by all threads.
+    // All threads copy, as they do in kernels of the CPU.
     ParallelFor(half, (half + NumThreads() - 1) / NumThreads(),
                 [&](int64_t first, int64_t last) {
                   std::memcpy(to.data<uint8_t>() + first,

@@ -136,7 +136,7 @@ class Measurement {
                        : DescribeNode(node);
     result->time = TimeNode(node, *provider_, seconds_);
     if (result->multiplies) return;
-    // Beside the node, because clocks change.
+    // The copy runs right after the node, because clock rates change.
     result->moved = MovedBytes(node, *provider_);
     result->copy = TimeCopy(result->moved, *provider_, seconds_ / 2);
   }

@@ -8,8 +8,8 @@
 
 namespace onnx_fp8 {
 
-// The peaks that benchmarks compare with: a GPU's from its data sheet, a CPU's
-// measured. No name: not known.
+// The peaks that benchmarks compare with. The peaks of a GPU are in its data
+// sheet, the peaks of a CPU are measured. The name is null if they are unknown.
 GpuPeaks PeaksOf(ExecutionProvider& provider);
 
 // "h200, 1979 TF/s in FP8, ...".

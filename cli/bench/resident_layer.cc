@@ -12,7 +12,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// The initial delayed scale. With 0, the first step would measure its own.
+// The delayed scale before the first step. If it were 0, the first step would
+// measure a scale.
 constexpr float kKeptScale = 1.0f / 64;
 
 bool Rounds(const Node& node, DType dtype) {

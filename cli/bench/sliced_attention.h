@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention and its gradient on a provider, each in one call or in several
-// calls that have a part of the batch each.
+// Times attention and its gradient on a provider. One call computes the whole
+// batch, or several calls compute a part of the batch each.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -24,7 +24,8 @@ struct SlicedAttention {
   std::string note;            // why it was not measured
 };
 
-// Fills in the times. Calls have tensors of their own, but one workspace.
+// Measures the case and fills in its times. Each call has tensors of its own;
+// all calls share one workspace.
 void Measure(ExecutionProvider& provider, double seconds, SlicedAttention* one);
 
 struct SlicedAttentionReport {

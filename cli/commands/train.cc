@@ -148,8 +148,8 @@ class TrainCommand {
   // Bytes that this rank has received from others in a step, by kind of call,
   // and the time that this took.
   void AddReceived(int64_t steps, Json* json) const;
-  // The reports of --memory-report, --profile-summary and --timeline: into
-  // `json`, or as text.
+  // Adds the reports that --memory-report, --profile-summary and --timeline ask
+  // for to `json`; prints them as text if `json` is null.
   void Report(Json* json) const;
   std::string ResumeCommand() const {
     return ShellLine(

@@ -80,9 +80,10 @@ struct ModelReport {
 // gradient, it builds the forward graph, with a note. A file that `rewrite` has
 // made is taken as it is, with a note. For a training step, the report
 // describes the graph of the file. `axes`: sizes of dynamic axes by name.
-// `values`: of inputs that decide branches or sizes. `gpu`: for the roofline;
-// null: none. `mesh`: the report covers one rank; ranks along dp and replicate
-// would only have other samples. Open axes leave their names in the sizes of
+// `values`: values of inputs that decide branches or sizes. `gpu`: the GPU of
+// the roofline; null: the report has no roofline. `mesh`: the report describes
+// one rank of it. The ranks along dp and replicate differ in their samples
+// alone. Open axes leave their names in the sizes of
 // the products, and there is no forecast. Errors: the import's; UsageError for
 // an axis or input that does not exist.
 ModelReport MakeModelReport(const SessionOptions& options,

@@ -10,8 +10,8 @@
 
 namespace onnx_fp8 {
 
-// {"steps", "ms", "host_ms", "idle_ms", "gpu", "roles", "nodes", "notes"}; what
-// is not known is left out.
+// {"steps", "ms", "host_ms", "idle_ms", "gpu", "roles", "nodes", "notes"}.
+// Without a known GPU there are no "gpu" and no "least_ms".
 nlohmann::ordered_json TimelineJson(const TimelineReport& report);
 // A table by role, a table of the nodes that lose most, and the notes.
 void PrintTimeline(const TimelineReport& report, std::ostream& out);

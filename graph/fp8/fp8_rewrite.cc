@@ -20,7 +20,7 @@ bool FastAccumulation(const Recipe& recipe, GemmRole role) {
 
 class Rewriter {
  public:
-  // `names`: of the scales; null: derived from the graph.
+  // `names`: names of the scales; null: the graph tells them.
   Rewriter(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
            const std::vector<ScaleSlot>* known, const ScaleNames* names)
       : graph_(graph),

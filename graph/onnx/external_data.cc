@@ -22,7 +22,7 @@ size_t ParseSize(const std::string& text, const std::string& key,
   return value;
 }
 
-// Errors: it is no name of a file in the model's folder.
+// Errors: the location is no name of a file in the model's folder.
 void CheckLocation(const std::string& location, const std::string& who) {
   const fs::path relative(location);
   Check(location.find('\0') == std::string::npos, "[", who,
@@ -71,7 +71,8 @@ bool ExternalData::IsMissing(const std::string& location,
   std::error_code none;
   const fs::path file = fs::path(model_).parent_path() / location;
   if (fs::exists(fs::symlink_status(file, none))) return false;
-  if (!Hint(file).empty()) return false;  // it may lie elsewhere
+  // The data may lie beside the target of the link: opening it says so.
+  if (!Hint(file).empty()) return false;
   missing_->files.insert(location);
   missing_->tensors.insert(tensor);
   return true;

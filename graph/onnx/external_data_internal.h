@@ -41,7 +41,8 @@ class ExternalData {
   // Advice if a file is missing because the model's path is a link.
   std::string Hint(const std::filesystem::path& file) const;
 
-  // Whether Read gives zeros for this location. Then it notes both names.
+  // Whether the file is missing and Read may return zeros. If so, the names of
+  // file and tensor go into missing_.
   bool IsMissing(const std::string& location, const std::string& tensor);
 
   std::string model_;

@@ -64,9 +64,10 @@ std::set<std::string> DataLocations(const onnx::ModelProto& model);
 // not write where programs look for their settings.
 void CheckDataName(const std::string& path, const std::string& name);
 
-// Copies the data files beside the model, except `without`, to the folder of
-// `out`, if that is another one, under the same names. A file that exists there
-// with the same bytes stays. Errors: it holds other bytes; a link;
+// Copies the model's data files into the folder of `out`. The copies keep their
+// names. Nothing is copied if `out` lies in the model's own folder. `without`:
+// names of files that are not copied. A file that is there already stays if it
+// holds the same bytes. Errors: it holds other bytes; it is a link;
 // CheckDataName's; a file that can't be written.
 void CopyExternalData(const ModelFile& file, const std::string& out,
                       const ExternalCopyObserver& observer = {},

@@ -43,7 +43,7 @@ class NeedsValues : public Error {
 
 class Specializer {
  public:
-  // `values`: of the inputs that become constants.
+  // `values`: values of the inputs that become constants.
   Specializer(Graph& out, const Evaluator& evaluator, const InputValues& values,
               Spending& spending)
       : out_(out),

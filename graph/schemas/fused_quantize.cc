@@ -121,7 +121,7 @@ std::vector<FusedQuantizer> ProducerRows() {
   };
 }
 
-// With the forms that pad and that quantize rows.
+// The producers' rows, and their forms that pad or that quantize rows.
 std::vector<FusedQuantizer> MakeTable() {
   std::vector<FusedQuantizer> table = ProducerRows();
   for (FusedQuantizer& row : table) {

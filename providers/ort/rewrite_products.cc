@@ -42,7 +42,7 @@ struct Constant {
   const Value* weight = nullptr;   // the constant
 };
 
-// The first such operand.
+// The node's first operand that is a constant matrix or its transpose.
 Constant ConstantOf(const Node& node) {
   for (const Value* operand : node.inputs()) {
     const Value* matrix = operand;
@@ -73,7 +73,7 @@ bool ReadOneInput(const Node& session, const Node& file) {
   return false;
 }
 
-// The one that fits; null if none does, or several.
+// The only node that fits; null if no node fits, or several do.
 const Node* OnlyOne(const Nodes& nodes, auto fits) {
   const Node* found = nullptr;
   for (const Node* node : nodes) {

@@ -34,7 +34,7 @@ class MissingKernels {
     ++it->second.first;
   }
 
-  // Errors: there are any; one message lists them by op.
+  // Errors: a node has no kernel; one message lists all such nodes by op.
   void CheckNone() const {
     std::string text;
     for (const auto& [op, nodes] : ops_) {

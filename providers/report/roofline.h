@@ -48,8 +48,8 @@ struct Efficiency {
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
                  const Efficiency& efficiency);
 
-// The longer time of the node's operations at their peak and of its bytes
-// (node_cost.h) at the memory's.
+// The least time of the node: its operations at their peak take one time, its
+// bytes (node_cost.h) at the memory's peak another; this is the longer one.
 double LeastMilliseconds(const Node& node, const GpuPeaks& gpu);
 
 // The least time of one run of the graph on a GPU, as a profile of no steps: a

@@ -26,8 +26,8 @@ struct RecordedWork {
 
 class DeviceTimeline {
  public:
-  // The steps before the timeline: one runs at its addresses for the first
-  // time, one is recorded.
+  // Number of steps before the timeline. The first one runs kernel by kernel,
+  // the second one is recorded.
   static constexpr int64_t kStepsBefore = 2;
 
   // Observes `steps` steps of a run, which `file` gets as a Chrome trace; "":
@@ -39,16 +39,16 @@ class DeviceTimeline {
   // Waits for the device. Finishes the timeline.
   ~DeviceTimeline();
 
-  // A new Recording; its number.
+  // Adds a Recording. Returns its number.
   size_t AddRecording(std::vector<RecordedWork> works);
   void AddReplay(size_t recording);
 
-  // Around each step that the host starts. REQUIRES: all started work is done
-  // if the step is the first of the timeline.
+  // The host calls them before and after it starts a step. REQUIRES: all
+  // started work is done before the first step of the timeline begins.
   void BeginStep();
   void EndStep();
   bool first_is_next() const { return !finished_ && begun_ == kStepsBefore; }
-  // The last step has ended, and Finish was not called yet.
+  // Whether the last step has ended and Finish was not called yet.
   bool is_complete() const {
     return !finished_ && !in_step_ && begun_ == kStepsBefore + steps_;
   }

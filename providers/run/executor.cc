@@ -76,7 +76,8 @@ std::string WithoutOperands(const Node& collective) {
   return text.substr(0, text.rfind(">(") + 1);
 }
 
-// Around the kernels of some steps, by their role and node.
+// Marks a range of the host's time around the kernels of some steps. The first
+// step's role and node name it.
 class HostRange {
  public:
   HostRange(HostRanges* ranges, std::span<const Step> steps) : ranges_(ranges) {

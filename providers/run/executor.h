@@ -82,8 +82,9 @@ class Executor {
   void CompareCollectives();
   // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
-  // Null: nobody wants to know whose work a Recording holds. It must outlive
-  // the Runs, and the graph must outlive it.
+  // The executor tells the timeline which nodes added the work of a Recording;
+  // null: there is no timeline. The timeline must outlive the Runs, and the
+  // graph must outlive the timeline.
   void set_timeline(DeviceTimeline* timeline) { timeline_ = timeline; }
   // Whether collectives run beside other steps, if the provider can do so.
   void set_overlap(bool overlap) { overlap_ = overlap; }

@@ -150,7 +150,7 @@ class StartedSteps {
   void Add(StartedStep step) { started_.push_back(std::move(step)); }
 
   // Reads the reports of all started steps; waits for them. Returns how many
-  // were skipped. Errors: as found by the device.
+  // were skipped. Errors: those steps failed on the device.
   int64_t Settle() {
     int64_t skipped = 0;
     while (!started_.empty()) {
@@ -162,7 +162,7 @@ class StartedSteps {
     return skipped;
   }
 
-  // Their results and errors no longer matter.
+  // Forgets all started steps, with their results and errors.
   void Drop() {
     started_.clear();
     results_.clear();

@@ -19,8 +19,9 @@ namespace onnx_fp8 {
 // The part of a step that the graph of the session's model does not hold.
 struct FileStep {
   Written kind = Written::kStep;
-  // Notes of the whole step, or of its part for each micro-batch. For a step of
-  // another program, the facts that its graph shows.
+  // The notes that the file has: they describe the whole step, or the part of
+  // it that runs for each micro-batch. A step of another program has no notes;
+  // this then holds the facts that its graph shows.
   StepNotes notes;
   // The file and graph of the update after the last micro-batch; null: the step
   // is whole.

@@ -21,9 +21,10 @@ struct LabelType {
   bool operator==(const LabelType&) const = default;
 };
 
-// Output and label of a loss, arranged. For classes: output (N, C, D…), label
-// (N, D…), or (N, C, D…) if it is soft, probabilities. Else both have one
-// shape.
+// The operands of a loss, after their axes were arranged. If the loss has
+// classes, the output has the shape (N, C, D…). Its label has the shape (N,
+// D…); a soft label holds probabilities and has the shape (N, C, D…). If the
+// loss has no classes, output and label have the same shape.
 struct LossOperands {
   Value* output;
   Value* label;

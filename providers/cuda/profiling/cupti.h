@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions and records of CUPTI that we use, so that nothing needs its
-// headers or links its library.
+// Declares the functions and records of CUPTI that we use. The build therefore
+// needs neither CUPTI's headers nor its library.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ enum CuptiKind : uint32_t {
 };
 
 constexpr int kCuptiSuccess = 0;
-constexpr int kCuptiMaxLimitReached = 12;  // a buffer has no more records
-constexpr size_t kCuptiAlign = 8;          // of buffers
+constexpr size_t kCuptiAlign = 8;  // of buffers
 
-// Where the fields of a record lie, in bytes. They lie there in all versions of
-// the structs that CUPTI of CUDA 12 and 13 writes: CUpti_ActivityKernel9 to 11,
-// CUpti_ActivityMemcpy5 and 6, CUpti_ActivityMemset4.
+// Offsets of a record's fields, in bytes. CUPTI of CUDA 12 and 13 writes
+// several versions of each struct, whose offsets are equal:
+// CUpti_ActivityKernel9 to 11, CUpti_ActivityMemcpy5 and 6,
+// CUpti_ActivityMemset4.
 struct CuptiLayout {
   size_t begin, end;                     // nanoseconds, uint64_t
   size_t stream, correlation, graph_id;  // uint32_t; graph_id 0: no graph

@@ -84,7 +84,8 @@ Activity ActivityOf(const void* record) {
   return activity;
 }
 
-// CUPTI calls it from threads of its own, and without data of ours.
+// The only object of the process: CUPTI calls its static functions, from
+// threads of its own, and passes no pointer of ours to them.
 class Trace : public ActivityTrace {
  public:
   static Trace& Get() {
@@ -122,7 +123,7 @@ class Trace : public ActivityTrace {
     return lost_;
   }
 
-  // Again after End.
+  // Starts the records, for the first time or again after End.
   void Enable() {
     for (CuptiKind kind : kRecordKinds) {
       CheckCupti(CuptiFunctions().ActivityEnable(kind), "cuptiActivityEnable");

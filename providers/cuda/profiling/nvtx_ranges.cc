@@ -21,8 +21,8 @@ class Nvtx : public HostRanges {
 
 }  // namespace
 
-// A tool names its library in this variable, which NVTX's header reads. Without
-// a tool no name of a range is made.
+// A tool that is attached names its library in this variable, and NVTX's header
+// opens that library. Without a tool the executor makes no names of ranges.
 HostRanges* NvtxRanges() {
 #if defined(ONNX_FP8_NVTX)
   static Nvtx ranges;
