@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The CUDA provider. nvcc compiles the kernels for a GPU; a host compiler
-# compiles the same files for the emulated device of tests/cuda.
+# The CUDA provider, libonnx_fp8_cuda.so, which a program opens when it is to run
+# on a GPU (training/load_cuda.cc). nvcc compiles the kernels for a GPU; a host
+# compiler compiles the same files for the emulated device of tests/cuda.
 
 # ---- the toolkit
 set(cuda_compiler "${ONNX_FP8_CUDA_HOME}/bin/nvcc")
@@ -15,6 +16,7 @@ execute_process(COMMAND "${cuda_compiler}" --list-gpu-arch
 
 file(GLOB cuda_host_sources CONFIGURE_DEPENDS
   providers/cuda/*.cc providers/cuda/*/*.cc)
+list(FILTER cuda_host_sources EXCLUDE REGEX "/cuda_module\\.cc$")
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS
   providers/cuda/*.cu providers/cuda/*/*.cu)
 
@@ -54,13 +56,13 @@ endfunction()
 
 # ---- for the GPU
 # Machine code for Hopper, and PTX that newer GPUs translate; machine code for
-# Blackwell, where the toolkit has it. No kernel has instructions of one GPU, so
+# Blackwell, if it is wanted and the toolkit has it. No kernel has instructions of one GPU, so
 # all are made of the same PTX: its front end is most of nvcc's time. Without
 # fused multiply-adds element-wise results are those of the CPU. What ptxas says
 # of each kernel is kept for scripts/check_ptxas.py.
 # Compression for size makes the code for the GPU a fifth as large.
 set(cuda_code sm_90a,compute_90)
-if(cuda_architectures MATCHES "compute_100")
+if(ONNX_FP8_CUDA_BLACKWELL AND cuda_architectures MATCHES "compute_100")
   string(PREPEND cuda_code sm_100a,)
 endif()
 set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
@@ -94,12 +96,22 @@ endfunction()
 if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   cuda_objects(cuda_objects ${cuda_kernel_sources})
   cudnn_objects(library_objects)
-  add_library(cuda STATIC ${cuda_host_sources} ${cuda_objects}
-    ${library_objects})
-  combine(cuda ${cuda_host_sources})
   # cuBLASLt is opened at run time; the runtime looks for the driver itself.
-  target_link_libraries(cuda PRIVATE our_flags PUBLIC providers cuda_headers
+  add_library(cuda_libraries INTERFACE)
+  target_link_libraries(cuda_libraries INTERFACE providers cuda_headers
     "${cuda_runtime}" ${CMAKE_DL_LIBS} rt)
+  add_library(cuda OBJECT ${cuda_host_sources})
+  combine(cuda ${cuda_host_sources})
+  target_link_libraries(cuda PRIVATE our_flags cuda_libraries)
+  set(cuda_parts $<TARGET_OBJECTS:cuda> ${cuda_objects} ${library_objects})
+  # It takes what it needs of our layers, and shows its entry alone.
+  add_library(onnx_fp8_cuda MODULE providers/cuda/cuda_module.cc ${cuda_parts})
+  target_link_libraries(onnx_fp8_cuda PRIVATE our_flags cuda_libraries)
+  set(exports "${PROJECT_SOURCE_DIR}/providers/cuda/exports.map")
+  target_link_options(onnx_fp8_cuda PRIVATE "-Wl,--version-script=${exports}"
+    -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--gc-sections -Wl,-z,defs)
+  set_target_properties(onnx_fp8_cuda PROPERTIES LINK_DEPENDS "${exports}"
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 endif()
 
 # ---- for the emulated device
@@ -141,16 +153,6 @@ list(FILTER cuda_host_sources EXCLUDE REGEX
   "/(cublaslt|cupti|nccl)_library\\.cc$")
 wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 
-# Without the target cuda (a sanitized build), the library training does not
-# list the provider. The emulated programs then link a list of their own.
-set(emulated_providers)
-if(NOT TARGET cuda)
-  set(emulated_providers "${CMAKE_BINARY_DIR}/emulated/make_provider.cc")
-  configure_file(training/make_provider.cc "${emulated_providers}" COPYONLY)
-  set_source_files_properties("${emulated_providers}" PROPERTIES
-    COMPILE_DEFINITIONS ONNX_FP8_CUDA SKIP_UNITY_BUILD_INCLUSION ON)
-endif()
-
 # All but the kernels, which the checked build compiles another way. Only the
 # device itself takes much of a test's time; -Og halves the rest's time to
 # compile.
@@ -158,7 +160,7 @@ add_library(cuda_emulation OBJECT ${emulation_sources})
 combine(cuda_emulation ${emulation_sources})
 target_compile_options(cuda_emulation PRIVATE -O2)
 add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_tests}
-  ${cuda_helpers} ${emulated_providers})
+  ${cuda_helpers})
 combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
 target_compile_options(cuda_emulated PRIVATE -Og)
 # A tool that listens to NVTX.
@@ -184,7 +186,6 @@ function(emulated_program name)
   add_executable(${name} $<TARGET_OBJECTS:cuda_emulation>
     $<TARGET_OBJECTS:cuda_emulated>
     $<TARGET_OBJECTS:${name}_kernels>)
-  set_target_properties(${name} PROPERTIES EMULATES_CUDA ON)
   target_link_libraries(${name} PRIVATE emulated_flags test_support
     $<TARGET_NAME_IF_EXISTS:ort> training)
   if(TARGET nvtx_tool)

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# `cmake --install build/release --prefix PREFIX`: the program, the public
-# headers, one static library and the files that find_package(onnx_fp8) reads. A
+# `cmake --install build/release --prefix PREFIX`: the program, the libraries
+# that it opens, the public headers, one static library and the files that
+# find_package(onnx_fp8) reads. A
 # program that uses them needs a few Debian packages
 # (cmake/onnx_fp8-config.cmake.in), but neither this tree nor its caches.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS onnx-fp8 RUNTIME)
-foreach(library IN ITEMS onnx_fp8_crypto onnx_fp8_mpi onnx_fp8_ort onnx_fp8_ort_cuda)
+foreach(library IN ITEMS onnx_fp8_crypto onnx_fp8_mpi)
   if(TARGET ${library})
     install(TARGETS ${library} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  endif()
+endforeach()
+# If they are built.
+foreach(library IN ITEMS onnx_fp8_ort onnx_fp8_cuda)
+  if(TARGET ${library})
+    install(TARGETS ${library} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+      OPTIONAL)
   endif()
 endforeach()
 
@@ -18,19 +26,7 @@ endforeach()
 # include. They are installed in a folder of their own: a folder `training/` in
 # /usr/local/include could clash with others.
 set(public_headers onnx_fp8/session.h onnx_fp8/trainer.h)
-set(todo ${public_headers})
-while(todo)
-  list(POP_FRONT todo header)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
-  file(STRINGS "${header}" lines REGEX "^#include \"")
-  foreach(line IN LISTS lines)
-    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
-    if(NOT included IN_LIST public_headers)
-      list(APPEND public_headers "${included}")
-      list(APPEND todo "${included}")
-    endif()
-  endforeach()
-endwhile()
+with_included(public_headers)
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES "${PROJECT_SOURCE_DIR}/${header}"
@@ -45,9 +41,6 @@ foreach(layer IN ITEMS base vocabulary collectives data graph optimizers
     ONNX::onnx ONNX::onnx_proto)
   string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
 endforeach()
-if(TARGET cuda)
-  string(APPEND script "ADDLIB $<TARGET_FILE:cuda>\nADDLIB ${cuda_runtime}\n")
-endif()
 file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/libonnx_fp8.mri"
   CONTENT "${script}SAVE\nEND\n")
 install(CODE "

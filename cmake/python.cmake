@@ -15,7 +15,7 @@ find_package(nanobind CONFIG REQUIRED)
 file(GLOB python_sources CONFIGURE_DEPENDS python/*.cc)
 # From Python 3.12 on one module serves all versions.
 nanobind_add_module(_core STABLE_ABI NB_STATIC NB_DOMAIN onnx_fp8
-  ${python_sources} ${providers_of_libraries})
+  ${python_sources})
 target_link_libraries(_core PRIVATE our_flags cli training)
 target_link_options(_core PRIVATE
   "-Wl,--version-script=${PROJECT_SOURCE_DIR}/python/symbols.map")
@@ -43,6 +43,10 @@ foreach(part IN ITEMS onnx_fp8_crypto onnx_fp8_mpi onnx_fp8_ort)
     list(APPEND python_parts ${part})
   endif()
 endforeach()
+# `pip install .` with a CUDA toolkit; wheels have no CUDA inside.
+if(SKBUILD AND TARGET onnx_fp8_cuda)
+  list(APPEND python_parts onnx_fp8_cuda)
+endif()
 add_custom_target(python_package ALL DEPENDS ${python_parts} core_stub)
 
 install(FILES "${CMAKE_BINARY_DIR}/python/onnx_fp8/_core.pyi"

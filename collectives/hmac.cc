@@ -16,7 +16,9 @@ namespace {
 constexpr Module kCrypto = {.name = "libcrypto",
                             .file = kCryptoModuleFile,
                             .function = kOpenCryptoModule,
-                            .package = "OpenSSL (Debian's libssl-dev)"};
+                            .remedy =
+                                "a build makes it if it finds OpenSSL "
+                                "(Debian's libssl-dev)"};
 
 const CryptoModule& Crypto() {
   static const CryptoModule module = [] {

@@ -47,7 +47,7 @@ void* LoadModule(const Module& module,
     places += (places.empty() ? "" : " or ") + folder;
   }
   Fail("[", module.name, "] expected ", module.file, " in ", places,
-       ", got none: a build makes it if it finds ", module.package);
+       ", got none: ", module.remedy);
 }
 
 }  // namespace onnx_fp8

@@ -12,7 +12,7 @@ struct Module {
   const char* name;      // in messages: "MPI"
   const char* file;      // "libonnx_fp8_mpi.so"
   const char* function;  // that fills in the table of the module's functions
-  const char* package;   // with which a build makes it
+  const char* remedy;    // if there is no such file, in messages
   // Plug-ins of the other library look for its functions.
   bool global = false;
 };

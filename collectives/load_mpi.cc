@@ -77,7 +77,9 @@ class MpiJob : public MpiRanks {
 constexpr Module kMpi = {.name = "MPI",
                          .file = kMpiModuleFile,
                          .function = kOpenMpiModule,
-                         .package = "MPI (Debian's libmpich-dev)",
+                         .remedy =
+                             "a build makes it if it finds MPI "
+                             "(Debian's libmpich-dev)",
                          .global = true};
 
 std::string FirstLine(const std::string& text) {

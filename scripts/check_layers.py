@@ -70,6 +70,7 @@ MAY_INCLUDE = {
 # Other files ask the provider, whichever it is.
 MAY_NAME_PROVIDERS = {
     "training/make_provider.cc": {"providers/cpu", "providers/cuda"},
+    "training/load_cuda.cc": {"providers/cuda"},
     "cli/bench/gemm_speed.cc": {"providers/cpu"},
 }
 TOP_FOLDERS = {layer.split("/")[0] for layer in MAY_INCLUDE}
@@ -81,7 +82,7 @@ MAY_USE_PROTOBUF = re.compile(
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # A flag in a message of the library, which must name options as the API does.
-FLAG = re.compile(r'[^/]*"[^"]*--[a-z]')
+FLAG = re.compile(r'[^/]*"[^"]*(?<!/dev build )--[a-z]')
 MAY_NAME_FLAGS = ("cli", "python", "tests")
 
 # The spelling is American, as that of the operators.

@@ -11,16 +11,17 @@
 #                        [--only SECTIONS] [--logs FOLDER] [--history FOLDER]
 #                        [--compile-cache FOLDER] [--provider cpu] [--quick]
 #
-# --pack runs where the programs were built (./dev build). It copies onnx-fp8,
-# test_cuda_device and the libraries that they are linked to, except the
-# compiler's and C's, into build/release/pack, without symbols, compressed, and
-# writes the graph of a large model beside them. The tree and this folder are
+# --pack runs where the programs were built (./dev test). It copies onnx-fp8 and
+# its libonnx_fp8_cuda.so, test_cuda_device and the libraries that they are linked
+# to, except the compiler's and C's, into build/release/pack, without symbols,
+# compressed, and writes the graph of a large model beside them. The tree and this folder are
 # all that must travel. --torchao adds that package, --history what earlier
 # machines have shown and compiled. --logs keeps all that the programs print,
 # which a report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=build/release pack=build/release/pack
+files=(onnx-fp8 libonnx_fp8_cuda.so test_cuda_device)
 
 make_pack() {
   local torchao='' history=''
@@ -38,14 +39,15 @@ make_pack() {
   fi
   rm -rf "$pack"
   mkdir -p "$pack/libraries"
-  local programs=("$built/onnx-fp8" "$built/test_cuda_device")
-  strip -o "$pack/onnx-fp8" "${programs[0]}" &&
-    strip -o "$pack/test_cuda_device" "${programs[1]}" || return 1
-  ldd "${programs[@]}" | awk '$3 ~ "^/" { print $3 }' | sort -u |
+  local file
+  for file in "${files[@]}"; do
+    strip -o "$pack/$file" "$built/$file" || return 1
+  done
+  ldd "${files[@]/#/$built/}" | awk '$3 ~ "^/" { print $3 }' | sort -u |
     grep -v -E '/lib(c|m|gcc_s|stdc\+\+)\.so' |
     xargs -r cp -t "$pack/libraries" || return 1
   strip "$pack"/libraries/* 2>/dev/null
-  gzip "$pack/onnx-fp8" "$pack/test_cuda_device" || return 1
+  gzip "${files[@]/#/$pack/}" || return 1
   # A graph without weights. The build's Python has the package onnx.
   local python
   python=$(sed -n 's/^ONNX_FP8_PYTHON:[A-Z]*=//p' "$built/CMakeCache.txt" \
@@ -77,7 +79,7 @@ fi
 
 programs=$built
 if [[ -e $pack/onnx-fp8.gz ]]; then
-  gunzip --keep --force "$pack/onnx-fp8.gz" "$pack/test_cuda_device.gz"
+  gunzip --keep --force "$pack"/*.gz
   programs=$pack
   export LD_LIBRARY_PATH=$PWD/$pack/libraries:${LD_LIBRARY_PATH:-}
   export PYTHONPATH=$PWD/$pack/python:${PYTHONPATH:-}

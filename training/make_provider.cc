@@ -6,9 +6,7 @@
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/math/isa.h"
-#if defined(ONNX_FP8_CUDA)
 #include "providers/cuda/cuda_provider.h"
-#endif
 
 namespace onnx_fp8 {
 namespace {
@@ -34,9 +32,7 @@ struct Row {
 
 constexpr Row kProviders[] = {
     {"cpu", MakeCpu, CpuKernels, Device::kHost},
-#if defined(ONNX_FP8_CUDA)
     {"cuda", MakeCudaProvider, CudaKernels, Device::kProvider},
-#endif
 };
 
 // Errors: there is no such provider.
@@ -46,7 +42,7 @@ const Row& RowOf(const std::string& name) {
     if (name == row.name) return row;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  Fail("[provider ", name, "] expected a provider of this build: ", known);
+  Fail("[provider ", name, "] expected one of ", known);
 }
 
 }  // namespace
@@ -55,6 +51,15 @@ std::vector<std::string> ProviderNames() {
   std::vector<std::string> names;
   for (const Row& row : kProviders) names.push_back(row.name);
   return names;
+}
+
+bool HasProvider(const std::string& name) {
+  try {
+    RowOf(name).kernels();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::unique_ptr<ExecutionProvider> MakeProvider(

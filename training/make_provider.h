@@ -14,23 +14,29 @@
 
 namespace onnx_fp8 {
 
-// Names of the providers of this build. The first is the default.
+// Names of the providers. The first is the default.
 std::vector<std::string> ProviderNames();
 
-// Errors: this build has no provider of that name; the message lists the names
-// that it has. OptionError: the provider does not have one of the options.
+// Whether this build has that provider's kernels: those of cuda lie in a
+// library that a build may lack. A machine needs no device.
+bool HasProvider(const std::string& name);
+
+// Errors: there is no provider of that name; the message lists the names. This
+// build lacks its library; the machine lacks its device. OptionError: the
+// provider does not have one of the options.
 std::unique_ptr<ExecutionProvider> MakeProvider(
     const std::string& name, const ProviderOptions& options = {});
 
 // The kernels of a provider and the place of its memory, which decide a plan. A
-// machine needs no device for them. Errors: MakeProvider's.
+// machine needs no device for them. Errors: MakeProvider's, but for the device.
 struct ProviderKernels {
   const KernelRegistry& kernels;
   Device device;
 };
 ProviderKernels KernelsOf(const std::string& name);
 
-// SessionOptions::loss_chunk_bytes for that provider. Errors: MakeProvider's.
+// SessionOptions::loss_chunk_bytes for that provider. Errors: there is no such
+// provider.
 int64_t LossChunkBytes(int64_t chosen, const std::string& provider);
 
 // Settings of the CPU's kernels. They hold for the whole process, because these

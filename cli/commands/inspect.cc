@@ -60,7 +60,7 @@ struct InspectFlags {
     flags.Switch("--all-nodes", &all_nodes,
                  "list all nodes behind --gpu, not only the longest ones");
     flags.Choice("--provider", &provider, ProviderNames(),
-                 "whose plan (default: cpu; with --gpu cuda, if this program "
+                 "whose plan (default: cpu; with --gpu cuda, if this build "
                  "has it)");
     flags.Text("--mesh", &mesh,
                "tp=T: which layers T ranks divide, and why others stay whole; "
@@ -83,9 +83,7 @@ struct InspectFlags {
   const GpuPeaks* Gpu() const { return gpu.empty() ? nullptr : FindGpu(gpu); }
   std::string Provider() const {
     if (!provider.empty()) return provider;
-    std::vector<std::string> names = ProviderNames();
-    bool has_cuda = std::ranges::find(names, "cuda") != names.end();
-    return !gpu.empty() && has_cuda ? "cuda" : names.front();
+    return !gpu.empty() && HasProvider("cuda") ? "cuda" : "cpu";
   }
 };
 

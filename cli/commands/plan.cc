@@ -68,7 +68,7 @@ struct PlanFlags {
     flags.Group("Options");
     flags.Switch("--json", &json, "print one JSON object");
     flags.Choice("--provider", &provider, ProviderNames(),
-                 "whose plan (default: cuda, if this program has it)");
+                 "whose plan (default: cuda, if this build has it)");
     AddLossChunk(flags, &loss_chunk_bytes);
     budgets.AddTo(flags);
     machine.AddTo(flags);
@@ -126,8 +126,8 @@ ForecastSpec PlanFlags::Make(const Flags& flags) const {
   options.budgets = budgets.Make();
   options.bucket_bytes = shard.bucket_bytes;
   options.loss_chunk_bytes = loss_chunk_bytes;
-  // The provider cuda is the last one.
-  options.provider = provider.empty() ? ProviderNames().back() : provider;
+  options.provider = provider;
+  if (provider.empty()) options.provider = HasProvider("cuda") ? "cuda" : "cpu";
   spec.data.batch_size = batch_size;
   spec.data.whole = whole;
   spec.axes = ParseShapeFlag(shape);

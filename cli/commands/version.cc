@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -35,8 +37,9 @@ int Version(const Arguments& arguments) {
   flags.Example("onnx-fp8 version --json");
   if (!flags.Parse(arguments)) return 0;
   machine.Apply();
-  std::vector<std::string> providers = ProviderNames();
-  ProviderInfo host = MakeProvider(providers.front())->Describe();
+  std::vector<std::string> names = ProviderNames(), providers;
+  std::ranges::copy_if(names, std::back_inserter(providers), HasProvider);
+  ProviderInfo host = MakeProvider(names.front())->Describe();
   nlohmann::ordered_json info = {
       {"version", ONNX_FP8_VERSION},
       {"isa", host.isa},
@@ -46,8 +49,8 @@ int Version(const Arguments& arguments) {
       {"onnx", ONNX_FP8_ONNX_VERSION},
       {"protobuf", ONNX_FP8_PROTOBUF_VERSION},
   };
-  for (size_t i = 1; i < providers.size(); ++i) {
-    info[providers[i]] = DescriptionOf(providers[i]);
+  for (size_t i = 1; i < names.size(); ++i) {
+    info[names[i]] = DescriptionOf(names[i]);
   }
   if (json) {
     Out() << JsonLine(info);

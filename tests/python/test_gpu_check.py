@@ -101,7 +101,7 @@ def test_pack_holds_programs_and_libraries(tmp_path):
     for folder in (script.parent, built):
         folder.mkdir(parents=True)
     shutil.copy(ROOT / "scripts/gpu_check.sh", script)
-    for name in ("onnx-fp8", "test_cuda_device"):
+    for name in ("onnx-fp8", "libonnx_fp8_cuda.so", "test_cuda_device"):
         shutil.copy(BIN, built / name)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "add", "scripts"], cwd=tmp_path, check=True)
@@ -121,6 +121,7 @@ def test_pack_holds_programs_and_libraries(tmp_path):
     assert (pack / "history/gpu.json").exists()
     # What a check does first.
     subprocess.run([script, tmp_path / "report.md", "--budget", "1"], capture_output=True)
+    assert (pack / "libonnx_fp8_cuda.so").exists()
     subprocess.run([pack / "onnx-fp8", "version"], check=True, capture_output=True,
                    env={**os.environ, "LD_LIBRARY_PATH": str(pack / "libraries")})
 
