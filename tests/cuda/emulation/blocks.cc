@@ -38,7 +38,8 @@ struct Scheduler {
   uint32_t first_ready = 0, end_ready = 0;
   DeviceThread* handed = nullptr;  // to the stack that is switched to
   Stack* entering = nullptr;       // a stack
-  Stacks stacks{RunThreads};
+  // One that is about to begin, and one for each thread.
+  Stacks stacks{kMaxThreads + 1, RunThreads};
   Context host;
 };
 

@@ -3,7 +3,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "base/check.h"
@@ -48,6 +47,7 @@ namespace onnx_fp8::emulation {
 namespace {
 
 constexpr size_t kStackBytes = 128 << 10, kGuard = 4096;
+constexpr size_t kPieceBytes = kGuard + kStackBytes;
 constexpr int kSavedRegisters = 6;
 
 Context* left = nullptr;
@@ -71,12 +71,18 @@ void SwitchContext(Context& from, Context& to) {
 
 void ArriveOnNewStack() { Arrive(nullptr); }
 
+Stacks::Stacks(size_t most, void (*main)()) : most_(most), main_(main) {
+  void* p = mmap(nullptr, most * kPieceBytes, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  Check(p != MAP_FAILED, "no memory for the stacks of an emulated block");
+  memory_ = static_cast<char*>(p);
+}
+
 Stack* Stacks::Take() {
   if (idle_.empty()) {
-    void* p = mmap(nullptr, kGuard + kStackBytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    Check(p != MAP_FAILED, "no memory for the stacks of an emulated block");
-    char* bottom = static_cast<char*>(p) + kGuard;
+    Check(stacks_.size() < most_, "expected at most ", most_,
+          " stacks in an emulated block");
+    char* bottom = memory_ + stacks_.size() * kPieceBytes + kGuard;
     mprotect(bottom, kStackBytes, PROT_READ | PROT_WRITE);
     stacks_.push_back({{}, bottom});
     Prepare(stacks_.size() - 1);
@@ -95,16 +101,18 @@ void Stacks::StartOver() {
   }
 }
 
-bool Stacks::Hold(const void* p) const {
-  return std::ranges::any_of(stacks_, [p](const Stack& stack) {
-    return p >= stack.bottom && p < stack.bottom + kStackBytes;
-  });
+std::optional<size_t> Stacks::PlaceOf(const void* p) const {
+  size_t at =
+      reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(memory_);
+  if (at >= stacks_.size() * kPieceBytes) return std::nullopt;
+  return at % kPieceBytes;
 }
 
+bool Stacks::Hold(const void* p) const { return PlaceOf(p) >= kGuard; }
+
 bool Stacks::InGuard(const void* p) const {
-  return std::ranges::any_of(stacks_, [p](const Stack& stack) {
-    return p >= stack.bottom - kGuard && p < stack.bottom;
-  });
+  std::optional<size_t> place = PlaceOf(p);
+  return place && *place < kGuard;
 }
 
 void Stacks::Prepare(size_t i) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <vector>
 
 namespace onnx_fp8::emulation {
@@ -29,11 +30,14 @@ struct Stack {
   char* bottom = nullptr;
 };
 
+// Stacks lie side by side in one piece of memory, each behind a guard, so that
+// an address tells its stack.
 class Stacks {
  public:
-  // Each stack begins with `main`, which never returns.
-  explicit Stacks(void (*main)()) : main_(main) {}
+  // At most `most` stacks. Each begins with `main`, which never returns.
+  Stacks(size_t most, void (*main)());
 
+  // Errors: `most` stacks are taken.
   Stack* Take();
   void GiveBack(Stack* stack) { idle_.push_back(stack); }
   // Forgets what ran on the stacks. REQUIRES: none of them is current.
@@ -45,8 +49,12 @@ class Stacks {
 
  private:
   void Prepare(size_t i);
+  // The place of p from its guard on; nullopt: p lies in no stack and no guard.
+  std::optional<size_t> PlaceOf(const void* p) const;
 
+  size_t most_;
   void (*main_)();
+  char* memory_;
   std::deque<Stack> stacks_;
   std::vector<Stack*> idle_;
 };
