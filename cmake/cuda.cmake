@@ -146,6 +146,18 @@ file(GLOB_RECURSE cuda_helpers CONFIGURE_DEPENDS tests/cuda/*.cc)
 list(FILTER cuda_helpers EXCLUDE REGEX
   "_test\\.cc$|/tests/cuda/(cudnn|emulation|nvtx)/|/device_main\\.cc$")
 list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
+# Tests that ask nothing of the emulation also run on a GPU.
+set(cuda_device_tests ${cuda_tests})
+string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
+  convolution_library device_timeline launches many moved_bytes mx_product nccl
+  ort_runner padded_product provider random_graphs step_memory traffic tune)
+list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
+set(cuda_device_helpers ${cuda_helpers})
+list(FILTER cuda_device_helpers INCLUDE REGEX
+  "/(attention_case|beside_cpu|convolution_case)\\.cc$")
+list(APPEND cuda_device_tests ${cuda_device_helpers})
+list(REMOVE_ITEM cuda_tests ${cuda_device_tests})
+list(REMOVE_ITEM cuda_helpers ${cuda_device_helpers})
 if(NOT ONNX_FP8_ORT_INCLUDE)
   list(FILTER cuda_tests EXCLUDE REGEX "/ort_runner_test\\.cc$")
 endif()
@@ -163,6 +175,11 @@ add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_tests}
   ${cuda_helpers})
 combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
 target_compile_options(cuda_emulated PRIVATE -Og)
+add_library(cuda_device_tests OBJECT ${cuda_device_tests})
+combine(cuda_device_tests ${cuda_device_tests})
+target_compile_options(cuda_device_tests PRIVATE -Og -g1)
+target_link_libraries(cuda_device_tests PRIVATE our_flags cuda_headers
+  test_support)
 # A tool that listens to NVTX.
 if(EXISTS "${ONNX_FP8_CUDA_HOME}/include/nvtx3/nvToolsExt.h")
   add_library(nvtx_tool SHARED tests/cuda/nvtx/tool.cc)
@@ -175,16 +192,24 @@ foreach(name IN ITEMS cuda_emulation cuda_emulated)
   target_link_libraries(${name} PRIVATE emulated_flags test_support)
 endforeach()
 
+# Kernels call fmaf often, which is an instruction of most machines. Its results
+# are the same without it.
+file(STRINGS /proc/cpuinfo fma REGEX "^flags.* fma( |$)" LIMIT_COUNT 1)
+if(fma)
+  set(fma -mfma)
+endif()
+
 # emulated_program(NAME <flags of kernels>...)
 function(emulated_program name)
   add_library(${name}_kernels OBJECT ${cuda_wrappers})
   combine(${name}_kernels ${cuda_wrappers})
-  target_compile_options(${name}_kernels PRIVATE -O1 ${ARGN})
+  target_compile_options(${name}_kernels PRIVATE -O1 ${fma} ${ARGN})
   target_link_libraries(${name}_kernels PRIVATE emulated_flags providers)
   # Of two copies of an inline function the linker takes the first, which should
   # be the one without checks.
   add_executable(${name} $<TARGET_OBJECTS:cuda_emulation>
     $<TARGET_OBJECTS:cuda_emulated>
+    $<TARGET_OBJECTS:cuda_device_tests>
     $<TARGET_OBJECTS:${name}_kernels>)
   target_link_libraries(${name} PRIVATE emulated_flags test_support
     $<TARGET_NAME_IF_EXISTS:ort> training)
@@ -198,15 +223,3 @@ endfunction()
 set(checked_accesses -fsanitize=thread,alignment,bounds
   "SHELL:--param tsan-distinguish-volatile=1"
   "SHELL:--param tsan-instrument-func-entry-exit=0")
-
-# ---- tests on a GPU
-# The tests that ask nothing of the emulation. Where there is no GPU, the program
-# says so and ends.
-file(GLOB cuda_device_tests CONFIGURE_DEPENDS tests/cuda/*_test.cc)
-string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
-  convolution_library device_timeline launches many moved_bytes mx_product nccl
-  ort_runner padded_product provider random_graphs step_memory traffic tune)
-list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
-list(APPEND cuda_device_tests tests/cuda/attention_case.cc
-  tests/cuda/beside_cpu.cc tests/cuda/convolution_case.cc
-  tests/cuda/device_main.cc)

@@ -11,8 +11,7 @@ import sys
 # Kernels that may use local memory: an architecture, a part of the name.
 ALLOWED = (
     # The reduction of large angles.
-    ("sm_", "SinOp"), ("sm_", "CosOp"), ("sm_", "TanOp"),
-    ("sm_", "NormalOf"),
+    ("sm_", "CircleOp"), ("sm_", "NormalOf"),
     # Some bytes on Blackwell, for which nothing is tuned so far.
     ("sm_100a", "RowSumsKernel"), ("sm_100a", "OutputsKernel"),
     ("sm_100a", "TileKernel"), ("sm_100a", "NormKernel"),

@@ -37,47 +37,9 @@ struct SiluOf {
     return __fdividef(x, 1 + expf(-x));
   }
 };
-struct SoftplusOf {
-  __device__ float operator()(float x) const {
-    return (x < 0 ? 0.0f : x) + log1pf(expf(-fabsf(x)));
-  }
-};
 struct LeakyReluOf {
   float alpha;
   __device__ float operator()(float x) const { return x < 0 ? alpha * x : x; }
-};
-struct EluOf {
-  float alpha;
-  __device__ float operator()(float x) const {
-    return x > 0 ? x : alpha * expm1f(x);
-  }
-};
-struct CeluOf {
-  float alpha;
-  __device__ float operator()(float x) const {
-    return x > 0 ? x : alpha * expm1f(x / alpha);
-  }
-};
-struct SeluOf {
-  float alpha, gamma;
-  __device__ float operator()(float x) const {
-    return gamma * (x > 0 ? x : alpha * expm1f(x));
-  }
-};
-struct SoftsignOf {
-  __device__ float operator()(float x) const { return x / (1 + fabsf(x)); }
-};
-struct ThresholdedReluOf {
-  float alpha;
-  __device__ float operator()(float x) const { return x <= alpha ? 0.0f : x; }
-};
-// x tanh(log(1 + e)) with e = e^x; beyond 40 it is x to the last bit.
-struct MishOf {
-  __device__ float operator()(float x) const {
-    float e = expf(x > 40 ? 40.0f : x);
-    float n = e * (e + 2);
-    return x * (n / (n + 2));
-  }
 };
 struct SwishOf {
   float alpha;
@@ -92,14 +54,6 @@ struct HardSigmoidOf {
     return y < 0 ? 0.0f : y > 1 ? 1.0f : y;
   }
 };
-struct ShrinkOf {
-  float bias, threshold;
-  __device__ float operator()(float x) const {
-    if (x < -threshold) return x + bias;
-    if (x > threshold) return x - bias;
-    return x != x ? x : 0.0f;
-  }
-};
 // A bound that is omitted is null.
 template <typename T>
 struct ClipOf {
@@ -112,6 +66,56 @@ struct ClipOf {
 struct HardSwishOf {
   __device__ float operator()(float x) const {
     return x * HardSigmoidOf{1.0f / 6, 0.5f}(x);
+  }
+};
+
+// Functions that few models have: one kernel computes them all.
+enum class Rare {
+  kCelu,
+  kElu,
+  kMish,
+  kSelu,
+  kShrink,
+  kSoftplus,
+  kSoftsign,
+  kThresholdedRelu,
+};
+
+// a and b are the function's attributes.
+__device__ __attribute__((noinline)) float ValueOf(Rare function, float a,
+                                                   float b, float x) {
+  switch (function) {
+    case Rare::kCelu:
+      return x > 0 ? x : a * expm1f(x / a);
+    case Rare::kElu:
+      return x > 0 ? x : a * expm1f(x);
+    case Rare::kMish: {
+      // x tanh(log(1 + e)) with e = e^x; beyond 40 it is x to the last bit.
+      float e = expf(x > 40 ? 40.0f : x);
+      float n = e * (e + 2);
+      return x * (n / (n + 2));
+    }
+    case Rare::kSelu:
+      return b * (x > 0 ? x : a * expm1f(x));
+    case Rare::kShrink:  // by the bias a, beyond the threshold b
+      if (x < -b) return x + a;
+      if (x > b) return x - a;
+      return x != x ? x : 0.0f;
+    case Rare::kSoftplus:
+      return (x < 0 ? 0.0f : x) + log1pf(expf(-fabsf(x)));
+    case Rare::kSoftsign:
+      return x / (1 + fabsf(x));
+    case Rare::kThresholdedRelu:
+      return x <= a ? 0.0f : x;
+  }
+  return 0;
+}
+
+struct RareOf {
+  Rare function;
+  float a = 0, b = 0;
+  __device__ float operator()(float x) const {
+    return ValueOf(function, a, b, x);
   }
 };
 
@@ -180,18 +184,25 @@ void Plain(KernelContext& ctx) {
 void LeakyRelu(KernelContext& ctx) {
   MapOne(ctx, LeakyReluOf{ctx.Float("alpha", 0.01f)});
 }
-void Elu(KernelContext& ctx) { MapOne(ctx, EluOf{ctx.Float("alpha", 1.0f)}); }
+template <Rare kFunction>
+void PlainRare(KernelContext& ctx) {
+  MapOne(ctx, RareOf{kFunction});
+}
+void Elu(KernelContext& ctx) {
+  MapOne(ctx, RareOf{Rare::kElu, ctx.Float("alpha", 1.0f)});
+}
 void Celu(KernelContext& ctx) {
   float alpha = ctx.Float("alpha", 1.0f);
   Check(alpha != 0, "[", ctx.Where(), "] expected alpha other than 0, got 0");
-  MapOne(ctx, CeluOf{alpha});
+  MapOne(ctx, RareOf{Rare::kCelu, alpha});
 }
 void Selu(KernelContext& ctx) {
-  MapOne(ctx, SeluOf{ctx.Float("alpha", 1.67326319217681884765625f),
-                     ctx.Float("gamma", 1.05070102214813232421875f)});
+  MapOne(ctx,
+         RareOf{Rare::kSelu, ctx.Float("alpha", 1.67326319217681884765625f),
+                ctx.Float("gamma", 1.05070102214813232421875f)});
 }
 void ThresholdedRelu(KernelContext& ctx) {
-  MapOne(ctx, ThresholdedReluOf{ctx.Float("alpha", 1.0f)});
+  MapOne(ctx, RareOf{Rare::kThresholdedRelu, ctx.Float("alpha", 1.0f)});
 }
 void Swish(KernelContext& ctx) {
   MapOne(ctx, SwishOf{ctx.Float("alpha", 1.0f)});
@@ -201,7 +212,8 @@ void HardSigmoid(KernelContext& ctx) {
 }
 
 void Shrink(KernelContext& ctx) {
-  MapOne(ctx, ShrinkOf{ctx.Float("bias", 0.0f), ctx.Float("lambd", 0.5f)});
+  MapOne(ctx, RareOf{Rare::kShrink, ctx.Float("bias", 0.0f),
+                     ctx.Float("lambd", 0.5f)});
 }
 
 // A bound, in the GPU's memory; null if it is omitted.
@@ -366,15 +378,15 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("Relu", Plain<ReluOf>, one);
   r.Add("Sigmoid", Plain<SigmoidOf>, one);
   r.Add("Tanh", Plain<TanhOf>, one);
-  r.Add("Softplus", Plain<SoftplusOf>, one);
+  r.Add("Softplus", PlainRare<Rare::kSoftplus>, one);
   r.Add("HardSwish", Plain<HardSwishOf>, one);
   r.Add("HardSigmoid", HardSigmoid, one);
   r.Add("LeakyRelu", LeakyRelu, one);
   r.Add("Elu", Elu, one);
   r.Add("Celu", Celu, one);
   r.Add("Selu", Selu, one);
-  r.Add("Mish", Plain<MishOf>, one);
-  r.Add("Softsign", Plain<SoftsignOf>, one);
+  r.Add("Mish", PlainRare<Rare::kMish>, one);
+  r.Add("Softsign", PlainRare<Rare::kSoftsign>, one);
   r.Add("ThresholdedRelu", ThresholdedRelu, one);
   r.Add("Swish", Swish, one);
   r.Add("Shrink", Shrink, one);

@@ -41,6 +41,7 @@ struct Norm {
   Result y;
   NormSizes sizes;
   float epsilon;
+  bool centered;  // not for RMSNorm
 };
 
 // A row's normal form is (x - mean - rest) inverse.
@@ -166,7 +167,7 @@ __device__ void StoreCenter(const Norm& p, int64_t row, const Center& c) {
 }
 
 // Row r of a block whose threads are `Threads`.
-template <bool kAdd, bool kCentered, int kVectors, typename Threads>
+template <int kVectors, typename Threads>
 __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
                           ResultWriter y, AmaxPart& seen) {
   constexpr int kStep = Threads::kThreadsOfRow;
@@ -177,9 +178,10 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   FloatVectors<kVectors> vectors;
   auto& x = vectors.x;
   LoadVectors<kStep>(p.a, row, thread, 0, x);
-  if constexpr (kAdd) AddOther<kStep>(p, y.writes, row, thread, x);
-  Center c = kCentered ? CenterOfRow(threads, row, row.end, vectors, p.epsilon)
-                       : RmsOfRow(threads, n, vectors, p.epsilon);
+  if (p.b.data) AddOther<kStep>(p, y.writes, row, thread, x);
+  Center c = p.centered
+                 ? CenterOfRow(threads, row, row.end, vectors, p.epsilon)
+                 : RmsOfRow(threads, n, vectors, p.epsilon);
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     Normalize(p, exists ? r : 0, 0, thread + v * kStep, c, x[v]);
@@ -189,8 +191,9 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   if (thread == 0 && y.writes && exists) StoreCenter(p, r, c);
 }
 
-// A multiprocessor has room for at least 16 warps.
-template <bool kAdd, bool kCentered, int kWarps, int kVectors>
+// A multiprocessor has room for at least 16 warps. One kernel serves all norms:
+// its code is long, and the usual rows have a shorter one.
+template <int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
                                   512 / RowThreads<kWarps>::kBlock)
     NormKernel(Norm p) {
@@ -202,7 +205,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   AmaxPart seen;
   for (int64_t r = threads.first(); r < p.sizes.to_rows; r += threads.step()) {
     y.SetRow(r, p.sizes.n, p.sizes.to_n, r < p.sizes.rows);
-    NormOfRow<kAdd, kCentered, kVectors>(p, threads, r, y, seen);
+    NormOfRow<kVectors>(p, threads, r, y, seen);
   }
   seen.AddOfBlock(y.Amax());
 }
@@ -442,7 +445,7 @@ struct StartNorm {
   // Rows of at most 128 · kWarps · kVectors elements.
   template <int kWarps, int kVectors>
   void InRegisters() const {
-    auto* kernel = NormKernel<kAdd, kCentered, kWarps, kVectors>;
+    auto* kernel = NormKernel<kWarps, kVectors>;
     if (IsWhole(p.sizes) && !p.scale.of_x && !p.bias.of_x) {
       kernel = WholeKernel<kWarps, kVectors>(
           KindsOf({p.a, AsOperand(p.sum)}, {p.b, AsOperand(p.y.y)}), kernel);
@@ -527,6 +530,7 @@ void Normalization(KernelContext& ctx) {
   constexpr size_t k = kAdd;
   const Tensor& x = Operand(ctx, 0);
   Norm p = {};
+  p.centered = kCentered;
   p.a = FloatsOf(ctx, 0);
   if (kAdd) {
     CheckOperand(ctx, 1, DType::kFloat, x.shape());

@@ -86,7 +86,7 @@ __device__ Slopes SlopesOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
 }
 
 // The gradient of row r, which adds to dscale and dbias.
-template <bool kCentered, bool kAdd, int kWarps, int kVectors>
+template <int kWarps, int kVectors>
 __device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
                               int64_t r, ResultWriter& dx,
                               float (&dscale)[kVectors][kPerThread],
@@ -99,18 +99,19 @@ __device__ void GradientOfRow(const NormGrad& p, RowThreads<kWarps>& threads,
   float dy[kVectors][kPerThread], x[kVectors][kPerThread];
   LoadVectors<kStep>(p.dy, row, thread, 0, dy);
   LoadVectors<kStep>(p.x, row, thread, 0, x);
-  Slopes s = SlopesOfRow<kCentered>(p, threads, r, dy, x);
+  Slopes s = p.centered ? SlopesOfRow<true>(p, threads, r, dy, x)
+                        : SlopesOfRow<false>(p, threads, r, dy, x);
   for (int v = 0; v < kVectors; ++v) {
     float dh[kPerThread];
     Scale(p, columns, thread + v * kStep, dy[v], dh);
     for (int k = 0; k < kPerThread; ++k) {
       float h = Normal(s, x[v][k]);
       dscale[v][k] = fmaf(dy[v][k], h, dscale[v][k]);
-      if (kCentered) dbias[v][k] += dy[v][k];
+      dbias[v][k] += dy[v][k];
       x[v][k] = Gradient(s, dh[k], h);
     }
   }
-  if constexpr (kAdd) {
+  if (p.more.data) {
     LoadVectors<kStep>(p.more, row, thread, 0, dy);
     for (int v = 0; v < kVectors; ++v) {
       for (int k = 0; k < kPerThread; ++k) x[v][k] += dy[v][k];
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
 
 // ---- rows in registers, whatever they are
 
-template <bool kCentered, bool kAdd, int kWarps, int kVectors>
+// One kernel serves all norms: its code is long.
+template <int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     NormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
@@ -245,13 +247,11 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
                                            threads.thread(), none, seen);
       continue;
     }
-    GradientOfRow<kCentered, kAdd>(p, threads, r, dx, dscale, dbias, seen);
+    GradientOfRow(p, threads, r, dx, dscale, dbias, seen);
   }
   seen.AddOfBlock(dx.Amax());
   StorePartial<kWarps>(p, blockIdx.x, dscale);
-  if constexpr (kCentered) {
-    StorePartial<kWarps>(p, p.parts + blockIdx.x, dbias);
-  }
+  if (p.centered) StorePartial<kWarps>(p, p.parts + blockIdx.x, dbias);
 }
 
 // ---- the ops
@@ -316,7 +316,7 @@ struct StartNormGrad {
   template <int kWarps, int kVectors>
   void OfHeldRows() const {
     using Threads = RowThreads<kWarps>;
-    auto* kernel = NormGradKernel<kCentered, kAdd, kWarps, kVectors>;
+    auto* kernel = NormGradKernel<kWarps, kVectors>;
     if (IsWhole(p.sizes)) {
       Kinds kinds = KindsOf({p.x, p.more, AsOperand(p.dx.y)}, {p.dy});
       if (kinds == Kinds::kBFloat16) {
@@ -385,6 +385,7 @@ void NormGradient(KernelContext& ctx) {
   constexpr size_t first = kAdd;
   const Tensor& x = Operand(ctx, first + 1);
   NormGrad p = {};
+  p.centered = kCentered;
   p.x = FloatsOf(ctx, first + 1);
   NormRows rows(ctx, x);
   CheckOperand(ctx, 0, DType::kFloat, x.shape());

@@ -20,6 +20,7 @@ struct NormGrad {
   NormSizes sizes;
   int64_t parts;
   float epsilon;
+  bool centered;  // not for RMSNorm
 };
 
 // dx = inverse (dh - dh_mean - h along)

@@ -45,39 +45,6 @@ struct ExpOp {
 struct LogOp {
   __device__ float operator()(float x) const { return logf(x); }
 };
-struct SinOp {
-  __device__ float operator()(float x) const { return sinf(x); }
-};
-struct CosOp {
-  __device__ float operator()(float x) const { return cosf(x); }
-};
-struct TanOp {
-  __device__ float operator()(float x) const { return tanf(x); }
-};
-struct AsinOp {
-  __device__ float operator()(float x) const { return asinf(x); }
-};
-struct AcosOp {
-  __device__ float operator()(float x) const { return acosf(x); }
-};
-struct AtanOp {
-  __device__ float operator()(float x) const { return atanf(x); }
-};
-struct SinhOp {
-  __device__ float operator()(float x) const { return sinhf(x); }
-};
-struct CoshOp {
-  __device__ float operator()(float x) const { return coshf(x); }
-};
-struct AsinhOp {
-  __device__ float operator()(float x) const { return asinhf(x); }
-};
-struct AcoshOp {
-  __device__ float operator()(float x) const { return acoshf(x); }
-};
-struct AtanhOp {
-  __device__ float operator()(float x) const { return atanhf(x); }
-};
 struct ErfOp {
   __device__ float operator()(float x) const { return erff(x); }
 };
@@ -119,6 +86,62 @@ struct OfOne {
 template <typename Op>
 void Floats(KernelContext& ctx) {
   MapElements<1, 1>(ctx, OfOne<Op>());
+}
+
+// Functions of the circle and of the hyperbola. Their code is long, and no
+// model spends its time there: one kernel computes them all.
+enum class Circle {
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+};
+
+__device__ __attribute__((noinline)) float ValueOf(Circle function, float x) {
+  switch (function) {
+    case Circle::kSin:
+      return sinf(x);
+    case Circle::kCos:
+      return cosf(x);
+    case Circle::kTan:
+      return tanf(x);
+    case Circle::kAsin:
+      return asinf(x);
+    case Circle::kAcos:
+      return acosf(x);
+    case Circle::kAtan:
+      return atanf(x);
+    case Circle::kSinh:
+      return sinhf(x);
+    case Circle::kCosh:
+      return coshf(x);
+    case Circle::kAsinh:
+      return asinhf(x);
+    case Circle::kAcosh:
+      return acoshf(x);
+    case Circle::kAtanh:
+      return atanhf(x);
+  }
+  return 0;
+}
+
+struct CircleOp {
+  Circle function;
+  __device__ void operator()(const float (&in)[1], float (&out)[1]) const {
+    out[0] = ValueOf(function, in[0]);
+  }
+};
+
+template <Circle kFunction>
+void OfCircle(KernelContext& ctx) {
+  MapElements<1, 1>(ctx, CircleOp{kFunction});
 }
 
 template <typename X, typename Y, typename Op>
@@ -179,17 +202,17 @@ void RegisterUnary(KernelRegistry& r) {
   r.Add("Reciprocal", Floats<ReciprocalOp>, kept);
   r.Add("Exp", Floats<ExpOp>, kept);
   r.Add("Log", Floats<LogOp>, kept);
-  r.Add("Sin", Floats<SinOp>, kept);
-  r.Add("Cos", Floats<CosOp>, kept);
-  r.Add("Tan", Floats<TanOp>, kept);
-  r.Add("Asin", Floats<AsinOp>, kept);
-  r.Add("Acos", Floats<AcosOp>, kept);
-  r.Add("Atan", Floats<AtanOp>, kept);
-  r.Add("Sinh", Floats<SinhOp>, kept);
-  r.Add("Cosh", Floats<CoshOp>, kept);
-  r.Add("Asinh", Floats<AsinhOp>, kept);
-  r.Add("Acosh", Floats<AcoshOp>, kept);
-  r.Add("Atanh", Floats<AtanhOp>, kept);
+  r.Add("Sin", OfCircle<Circle::kSin>, kept);
+  r.Add("Cos", OfCircle<Circle::kCos>, kept);
+  r.Add("Tan", OfCircle<Circle::kTan>, kept);
+  r.Add("Asin", OfCircle<Circle::kAsin>, kept);
+  r.Add("Acos", OfCircle<Circle::kAcos>, kept);
+  r.Add("Atan", OfCircle<Circle::kAtan>, kept);
+  r.Add("Sinh", OfCircle<Circle::kSinh>, kept);
+  r.Add("Cosh", OfCircle<Circle::kCosh>, kept);
+  r.Add("Asinh", OfCircle<Circle::kAsinh>, kept);
+  r.Add("Acosh", OfCircle<Circle::kAcosh>, kept);
+  r.Add("Atanh", OfCircle<Circle::kAtanh>, kept);
   r.Add("Erf", Floats<ErfOp>, kept);
   r.Add("Floor", Floats<FloorOp>, kept);
   r.Add("Ceil", Floats<CeilOp>, kept);
