@@ -151,7 +151,8 @@ set(cuda_device_tests ${cuda_tests})
 string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
   convolution_library device_timeline launches many moved_bytes mx_product nccl
   ort_runner padded_product provider random_graphs step_memory traffic tune)
-list(FILTER cuda_device_tests EXCLUDE REGEX "/(${emulated_only})_test\\.cc$")
+list(FILTER cuda_device_tests EXCLUDE REGEX
+  "/(${emulated_only})_test\\.cc$|/emulation_test/")
 set(cuda_device_helpers ${cuda_helpers})
 list(FILTER cuda_device_helpers INCLUDE REGEX
   "/(attention_case|beside_cpu|convolution_case)\\.cc$")
