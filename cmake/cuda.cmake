@@ -17,6 +17,8 @@ file(GLOB cuda_host_sources CONFIGURE_DEPENDS
   providers/cuda/*.cc providers/cuda/*/*.cc)
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS
   providers/cuda/*.cu providers/cuda/*/*.cu)
+registers(cuda_kernels KernelRegistry providers/kernel.h onnx_fp8::cuda
+  providers/cuda/*/*.cc providers/cuda/*/*.cu)
 
 # ---- cuDNN, for attention and convolutions
 # Its headers are the pinned ones, whatever the toolkit has. The library is
@@ -94,8 +96,8 @@ endfunction()
 if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   cuda_objects(cuda_objects ${cuda_kernel_sources})
   cudnn_objects(library_objects)
-  add_library(cuda STATIC ${cuda_host_sources} ${cuda_objects}
-    ${library_objects})
+  add_library(cuda STATIC ${cuda_host_sources} ${cuda_kernels}
+    ${cuda_objects} ${library_objects})
   combine(cuda ${cuda_host_sources})
   # cuBLASLt is opened at run time; the runtime looks for the driver itself.
   target_link_libraries(cuda PRIVATE our_flags PUBLIC providers cuda_headers
@@ -157,8 +159,8 @@ endif()
 add_library(cuda_emulation OBJECT ${emulation_sources})
 combine(cuda_emulation ${emulation_sources})
 target_compile_options(cuda_emulation PRIVATE -O2)
-add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_tests}
-  ${cuda_helpers} ${emulated_providers})
+add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_kernels}
+  ${cuda_tests} ${cuda_helpers} ${emulated_providers})
 combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
 target_compile_options(cuda_emulated PRIVATE -Og)
 # A tool that listens to NVTX.

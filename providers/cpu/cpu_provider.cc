@@ -9,10 +9,13 @@
 #include "providers/cpu/gemm/peak.h"
 #include "providers/cpu/math/bandwidth.h"
 #include "providers/cpu/math/isa.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/run/progress_thread.h"
 
 namespace onnx_fp8 {
+
+void RegisterAll(KernelRegistry& r);  // cmake/registers.cmake writes it
+
 namespace {
 
 class CpuProvider : public ExecutionProvider {
@@ -79,47 +82,6 @@ class CpuEvaluator : public Evaluator {
   }
 };
 
-KernelRegistry AllKernels() {
-  KernelRegistry r;
-  RegisterActivation(r);
-  RegisterAttention(r);
-  RegisterBinary(r);
-  RegisterCast(r);
-  RegisterChannelNorm(r);
-  RegisterCollectives(r);
-  RegisterConstant(r);
-  RegisterConv(r);
-  RegisterDequantizeBlock(r);
-  RegisterEinsum(r);
-  RegisterGather(r);
-  RegisterGridSample(r);
-  RegisterIntegerProduct(r);
-  RegisterLoss(r);
-  RegisterMatMul(r);
-  RegisterMovement(r);
-  RegisterNorm(r);
-  RegisterOptimizer(r);
-  RegisterPad(r);
-  RegisterPool(r);
-  RegisterQuantize(r);
-  RegisterQuantizeBlock(r);
-  RegisterQuantizeLinear(r);
-  RegisterRandom(r);
-  RegisterRecurrent(r);
-  RegisterReduce(r);
-  RegisterReshape(r);
-  RegisterResize(r);
-  RegisterRotary(r);
-  RegisterScaledMatMul(r);
-  RegisterScaledMatMulBlock(r);
-  RegisterScan(r);
-  RegisterScatter(r);
-  RegisterSequence(r);
-  RegisterSoftmax(r);
-  RegisterUnary(r);
-  return r;
-}
-
 }  // namespace
 
 std::unique_ptr<ExecutionProvider> MakeCpuProvider() {
@@ -127,7 +89,11 @@ std::unique_ptr<ExecutionProvider> MakeCpuProvider() {
 }
 
 const KernelRegistry& CpuKernels() {
-  static const KernelRegistry kernels = AllKernels();
+  static const KernelRegistry kernels = [] {
+    KernelRegistry r;
+    RegisterAll(r);
+    return r;
+  }();
   return kernels;
 }
 

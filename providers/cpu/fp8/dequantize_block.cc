@@ -9,7 +9,7 @@
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -14,8 +14,8 @@
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/divide_up.h"
 

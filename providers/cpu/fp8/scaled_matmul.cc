@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 namespace {

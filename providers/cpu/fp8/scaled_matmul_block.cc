@@ -16,7 +16,7 @@
 #include "providers/cpu/fp8/scaled_product.h"
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/scratch.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/divide_up.h"
 
 namespace onnx_fp8 {

@@ -8,8 +8,8 @@
 #include "providers/cpu/attention/backward.h"
 #include "providers/cpu/attention/forward.h"
 #include "providers/cpu/gemm/kernels.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/attention_ops.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/saturating_cast.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/bit_shift.h"
 #include "providers/ops/broadcast.h"
 

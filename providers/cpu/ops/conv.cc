@@ -11,7 +11,7 @@
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/ops/columns.h"
 #include "providers/cpu/ops/conv_planes.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/divide_up.h"
 #include "providers/ops/window.h"

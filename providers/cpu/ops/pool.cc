@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/ops/roi_align.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/divide_up.h"
 #include "providers/ops/window.h"
 

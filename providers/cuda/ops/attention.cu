@@ -9,7 +9,7 @@
 #include "providers/cuda/attention/backward.h"
 #include "providers/cuda/attention/by_library.h"
 #include "providers/cuda/attention/forward.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/attention_ops.h"
 

@@ -7,7 +7,7 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/complain.h"
 #include "providers/cuda/ops/convert.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/bit_shift.h"
 #include "providers/ops/for_width.h"
 

@@ -18,7 +18,7 @@
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/ops/norm_grad_long.h"
 #include "providers/cuda/ops/norm_slopes.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
 namespace {
