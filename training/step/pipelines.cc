@@ -408,11 +408,12 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients, const InputValues& values,
-                         const std::optional<LabelType>& label) {
+                         const std::optional<LabelType>& label,
+                         const StepLayout& layout) {
   if (source.step) {
     return BuildFileStep(source, kind, shapes, input_gradients, values);
   }
-  StepBuilder step(source, kind, label);
+  StepBuilder step(source, layout, kind, label);
   source.runner->Begin(Name(kind));
   source.runner->Source("Specialize", [&] {
     step.Start(shapes, values);
@@ -427,11 +428,12 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   return step.Take();
 }
 
-StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums,
+                          const StepLayout& layout) {
   if (source.step) {
     return BuildFileStep(source, StepKind::kApply, {}, false, {});
   }
-  StepBuilder step(source, StepKind::kApply);
+  StepBuilder step(source, layout, StepKind::kApply);
   source.runner->Begin(Name(StepKind::kApply));
   source.runner->Source("AddSums", [&] {
     step.StartApply(sums);
