@@ -10,7 +10,6 @@
 #include "base/random.h"
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
-#include "graph/onnx/check_sizes.h"
 #include "graph/onnx/infer_shapes.h"
 #include "graph/passes/specializer.h"
 

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "collectives/agreement.h"
-#include "collectives/received_bytes.h"
+#include "collectives/ring_cost.h"
 #include "graph/node_cost.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "base/check.h"
 #include "collectives/mesh.h"
 #include "graph/graph.h"
 #include "onnx_fp8/sharding.h"
@@ -102,5 +103,14 @@ class ShardedState {
   std::map<std::string, std::string> parameter_of_;
   std::map<std::string, Shape> shapes_;  // of these parameters
 };
+
+// The name of a state of a session: `hint`, with a number if the session's
+// model has a value of that name. All graphs of the session know the state by
+// it, whatever else they hold.
+inline std::string StateName(const Graph& model, const std::string& hint) {
+  std::string name = hint;
+  for (int i = 1; model.Find(name); ++i) name = Concat(hint, "_", i);
+  return name;
+}
 
 }  // namespace onnx_fp8

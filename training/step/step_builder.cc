@@ -16,11 +16,10 @@
 #include "training/ranks/shard_parameters.h"
 #include "training/ranks/sharded_state.h"
 #include "training/ranks/share_amaxes.h"
-#include "training/state_name.h"
 #include "training/step/autodiff.h"
 #include "training/step/data_parallel.h"
-#include "training/step/gradient_outputs.h"
 #include "training/step/loss.h"
+#include "training/step/step_report.h"
 
 namespace onnx_fp8 {
 namespace {

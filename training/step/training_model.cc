@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -13,6 +14,7 @@
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/step/draw_weights.h"
+#include "training/step/gradients.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
 #include "training/step/read_init.h"
@@ -20,7 +22,6 @@
 #include "training/step/static_scales.h"
 #include "training/step/torch_weights.h"
 #include "training/step/trains_line.h"
-#include "training/step/unused_parameters.h"
 
 namespace onnx_fp8 {
 
@@ -236,6 +237,16 @@ TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
   return model;
 }
 
+// Whether the gradient of a result may go on to the node's operands.
+bool PassesGradient(const Node& node) {
+  return Gradients().Find(node.domain, node.op) != NoGradient;
+}
+
+bool IsCode(const Value* value) {
+  return !value->is_sequence && value->dtype != DType::kUndefined &&
+         !IsFloat(value->dtype);
+}
+
 }  // namespace
 
 TrainingModel LoadTrainingModel(const SessionOptions& options,
@@ -277,6 +288,34 @@ StepSource MakeStepSource(const SessionOptions& options,
   }
   CheckPatterns(source);
   return source;
+}
+
+std::set<std::string> UnusedParameters(
+    const Graph& graph, const std::vector<std::string>& outputs) {
+  std::unordered_set<const Value*> reached;
+  std::vector<const Value*> open;
+  auto reach = [&](const Value* value) {
+    if (value && reached.insert(value).second) open.push_back(value);
+  };
+  for (const std::string& name : outputs) reach(graph.Find(name));
+  while (!open.empty()) {
+    const Node* node = open.back()->producer;
+    open.pop_back();
+    if (!node || !PassesGradient(*node)) continue;
+    // Weights may be behind the codes that a DequantizeLinear reads.
+    bool codes =
+        node->Is("DequantizeLinear") || (node->out(0) && IsCode(node->out(0)));
+    for (const Value* in : node->inputs()) {
+      if (in && (codes || !IsCode(in))) reach(in);
+    }
+    for (const Value* captured : graph.CapturedBy(*node)) reach(captured);
+  }
+  std::set<std::string> unused;
+  for (const Value* value : graph.Initializers()) {
+    bool trained = value->role == Role::kParameter;
+    if (trained && !reached.contains(value)) unused.insert(value->name);
+  }
+  return unused;
 }
 
 }  // namespace onnx_fp8

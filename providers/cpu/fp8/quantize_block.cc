@@ -9,7 +9,7 @@
 
 #include "base/parallel.h"
 #include "onnx_fp8/float8.h"
-#include "providers/cpu/fp8/block_scales.h"
+#include "providers/cpu/fp8/dequantize_block.h"
 #include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"

@@ -2,11 +2,11 @@
 //
 // Our Attention ops: the choice of operands for their products. The passes
 // themselves are in providers/cpu/attention/.
+#include "providers/cpu/attention/attention.h"
+
 #include <cstring>
 
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/attention/backward.h"
-#include "providers/cpu/attention/forward.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/stored.h"
 #include "providers/kernel.h"

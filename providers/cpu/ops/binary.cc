@@ -11,7 +11,7 @@
 #include "base/saturating_cast.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/kernel.h"
-#include "providers/ops/bit_shift.h"
+#include "providers/ops/bits.h"
 #include "providers/ops/broadcast.h"
 
 namespace onnx_fp8 {

@@ -18,7 +18,7 @@
 #include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
 #include "providers/ops/arguments.h"
-#include "providers/ops/bit_cast.h"
+#include "providers/ops/bits.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,7 +8,7 @@
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/kernel.h"
-#include "providers/ops/bit_cast.h"
+#include "providers/ops/bits.h"
 
 namespace onnx_fp8::cuda {
 namespace {
