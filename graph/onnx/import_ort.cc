@@ -635,8 +635,6 @@ void Replace(Graph& graph, Node* node, const Values& results, Builder& b) {
 
 }  // namespace
 
-bool IsImported(std::string_view op) { return FindRow(op) != nullptr; }
-
 void ImportOrtOps(Graph& graph) {
   bool any = std::ranges::any_of(graph.nodes(), [](const Node& node) {
     return node.domain == kOrtDomain && FindRow(node.op);
