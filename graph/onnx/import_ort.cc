@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "graph/onnx/infer_shapes.h"
+#include "graph/infer_shapes.h"
 
 namespace onnx_fp8 {
 namespace {

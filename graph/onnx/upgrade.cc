@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "graph/infer_shapes.h"
 #include "graph/onnx/check_inference.h"
-#include "graph/onnx/infer_shapes.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "graph/infer_shapes.h"
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
-#include "graph/onnx/infer_shapes.h"
 #include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
