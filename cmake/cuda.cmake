@@ -19,6 +19,8 @@ file(GLOB cuda_host_sources CONFIGURE_DEPENDS
 list(FILTER cuda_host_sources EXCLUDE REGEX "/cuda_module\\.cc$")
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS
   providers/cuda/*.cu providers/cuda/*/*.cu)
+registers(cuda_kernels KernelRegistry providers/kernel.h onnx_fp8::cuda
+  providers/cuda/*/*.cc providers/cuda/*/*.cu)
 
 # ---- cuDNN, for attention and convolutions
 # Its headers are the pinned ones, whatever the toolkit has. The library is
@@ -100,7 +102,7 @@ if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   add_library(cuda_libraries INTERFACE)
   target_link_libraries(cuda_libraries INTERFACE providers cuda_headers
     "${cuda_runtime}" ${CMAKE_DL_LIBS} rt)
-  add_library(cuda OBJECT ${cuda_host_sources})
+  add_library(cuda OBJECT ${cuda_host_sources} ${cuda_kernels})
   combine(cuda ${cuda_host_sources})
   target_link_libraries(cuda PRIVATE our_flags cuda_libraries)
   set(cuda_parts $<TARGET_OBJECTS:cuda> ${cuda_objects} ${library_objects})
@@ -172,8 +174,8 @@ wrapped(cuda_wrappers ${cuda_kernel_sources} ${cuda_test_kernels})
 add_library(cuda_emulation OBJECT ${emulation_sources})
 combine(cuda_emulation ${emulation_sources})
 target_compile_options(cuda_emulation PRIVATE -O2)
-add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_tests}
-  ${cuda_helpers})
+add_library(cuda_emulated OBJECT ${cuda_host_sources} ${cuda_kernels}
+  ${cuda_tests} ${cuda_helpers})
 combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
 target_compile_options(cuda_emulated PRIVATE -Og)
 add_library(cuda_device_tests OBJECT ${cuda_device_tests})

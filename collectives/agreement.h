@@ -31,4 +31,9 @@ struct Fact {
 void CheckAgreement(Communicator& communicator, const std::string& what,
                     const std::vector<Fact>& facts);
 
+// The texts of all ranks, in order, on every rank. All ranks must call it.
+// Errors: a text of more than 256 MiB.
+std::vector<std::string> GatherTexts(Communicator& communicator,
+                                     const std::string& text);
+
 }  // namespace onnx_fp8

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "collectives/received_bytes.h"
+#include "collectives/ring_cost.h"
 
 namespace onnx_fp8 {
 namespace {

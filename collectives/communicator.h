@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -126,5 +128,10 @@ class Communicator {
   WireBytes own_bytes_;
   WireBytes* wire_bytes_ = &own_bytes_;  // of the group of all ranks
 };
+
+// The groups to which this rank belongs. The key is an axis of the mesh, such
+// as "dp"; nodes name it in their attribute `group`. The communicators outlive
+// the map.
+using Groups = std::map<std::string, Communicator*, std::less<>>;
 
 }  // namespace onnx_fp8

@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "base/printable.h"
-#include "collectives/gather_texts.h"
+#include "collectives/agreement.h"
 #include "collectives/place.h"
 
 namespace onnx_fp8 {

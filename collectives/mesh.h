@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/groups.h"
 
 namespace onnx_fp8 {
 

@@ -38,7 +38,7 @@ struct RingCost {
 };
 
 // `op`: AllReduce, AllGather, ReduceScatter or Broadcast. `received`: the bytes
-// that a rank receives (received_bytes.h).
+// that a rank receives (ReceivedBytes).
 //
 // The group has m ranks in a node, and so as many rings; each carries 1/m of
 // the data through all N ranks and enters each node at another GPU. A rank is
@@ -51,5 +51,17 @@ struct RingCost {
 // MPICH", 2005.) REQUIRES: op is one of these; group.ranks >= 1.
 RingCost CostOfRing(std::string_view op, int64_t received,
                     const GroupPlace& group, const Network& network);
+
+// Bytes that a rank receives in one call. There are N = `ranks` ranks. The
+// operands of the call have n = `count` elements together. An element has
+// `element` bytes. Received elements:
+//   AllReduce      2 (N − 1) · n / N  (n is rounded up to N equal blocks)
+//   AllGather      (N − 1) · n
+//   ReduceScatter  (N − 1) · n / N
+//   Broadcast      n  (on the root 0)
+// One rank receives nothing. REQUIRES: op is one of these; ReduceScatter's n is
+// a multiple of N.
+int64_t ReceivedBytes(std::string_view op, int64_t count, int64_t element,
+                      int64_t ranks);
 
 }  // namespace onnx_fp8

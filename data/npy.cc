@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "data/arrays.h"
-#include "data/numpy_types.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/zip.h"
 #include "onnx_fp8/budgets.h"
+#include "onnx_fp8/dtype.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
@@ -42,5 +44,18 @@ class NpzFile {
 
 // Reads all arrays. Errors: NpzFile's.
 TensorMap ReadNpz(const std::string& path, const Budgets& budgets = {});
+
+// NumPy's code of a dtype, which follows the character of the byte order.
+struct NumpyType {
+  std::string_view code;
+  DType dtype;
+};
+
+inline constexpr NumpyType kNumpyTypes[] = {
+    {"f2", DType::kFloat16}, {"f4", DType::kFloat},  {"f8", DType::kDouble},
+    {"i1", DType::kInt8},    {"i2", DType::kInt16},  {"i4", DType::kInt32},
+    {"i8", DType::kInt64},   {"u1", DType::kUInt8},  {"u2", DType::kUInt16},
+    {"u4", DType::kUInt32},  {"u8", DType::kUInt64}, {"b1", DType::kBool},
+};
 
 }  // namespace onnx_fp8

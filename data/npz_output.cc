@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "data/numpy_types.h"
+#include "data/npy.h"
 #include "data/zip_format.h"
 
 namespace onnx_fp8 {

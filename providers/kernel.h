@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/groups.h"
+#include "collectives/communicator.h"
 #include "graph/graph.h"
 #include "providers/amax.h"
 

@@ -10,7 +10,6 @@
 #include "cli/bench/layer_timing.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
-#include "cli/json_line.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
 

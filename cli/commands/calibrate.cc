@@ -10,7 +10,6 @@
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/interrupt.h"
-#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"

@@ -1,20 +1,177 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <ostream>
 
 #include "base/check.h"
 #include "cli/api_names.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
-#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
-#include "cli/report/forecast_text.h"
+#include "cli/report/step_forecast.h"
+#include "cli/report/text.h"
 #include "cli/shard_flags.h"
 
 namespace onnx_fp8 {
 namespace {
+
+// Prints the forecast of a step (step_forecast.h) as text, and makes it JSON.
+
+using Json = nlohmann::ordered_json;
+
+std::string Milliseconds(double seconds) { return Number(1e3 * seconds, 4); }
+
+std::string Percent(double part, double whole) {
+  return whole > 0 ? Number(100 * part / whole, 3) : "0";
+}
+
+std::string Bytes(double bytes) { return ByteText(static_cast<size_t>(bytes)); }
+
+const char* Unit(const StepForecast& forecast) {
+  return forecast.tokens > 0 ? "tokens" : "samples";
+}
+
+void PrintMemory(const RankMemory& memory, const GpuPeaks& gpu,
+                 std::ostream& out) {
+  out << "\nMemory of a rank: " << ByteText(memory.total()) << " of "
+      << Bytes(gpu.memory) << "\n";
+  Table table({"what", "size"});
+  table.Row({"parameters", ByteText(memory.parameters)});
+  table.Row({"optimizer state", ByteText(memory.optimizer)});
+  if (memory.scales > 0) table.Row({"FP8 state", ByteText(memory.scales)});
+  table.Row({"batch, constants, outputs", ByteText(memory.others)});
+  table.Row({"arena", ByteText(memory.arena)});
+  table.Row({"  saved activations", ByteText(memory.saved)});
+  table.Row({"  gradients of parameters", ByteText(memory.gradients)});
+  table.Row({"  operands and results of collectives",
+             ByteText(memory.communication)});
+  table.Row({"  workspaces", ByteText(memory.workspaces)});
+  table.Row({"  temporaries", ByteText(memory.temporaries)});
+  table.Print(out);
+}
+
+void PrintWork(const Timeline& time, std::ostream& out) {
+  out << "\nCompute: " << Milliseconds(time.compute) << " ms\n";
+  Table table({"nodes that compute", "nodes", "ms", "%", "Tflop/s"});
+  for (const WorkTotal& work : time.work) {
+    const bool rate = work.seconds > 0 && work.kind != "all other nodes";
+    table.Row({work.kind, std::to_string(work.nodes),
+               Milliseconds(work.seconds), Percent(work.seconds, time.compute),
+               rate ? Number(work.flops / work.seconds / 1e12, 3) : ""});
+  }
+  table.Print(out);
+}
+
+void PrintCollectives(const Timeline& time, std::ostream& out) {
+  if (time.collectives.empty()) return;
+  out << "\nCommunication: " << Milliseconds(time.communication) << " ms, "
+      << Milliseconds(time.communication - time.exposed) << " ms hidden, "
+      << Milliseconds(time.exposed) << " ms exposed\n";
+  Table table({"collective", "group", "ranks", "calls", "from its node",
+               "from other nodes", "ms"});
+  for (const CallsTotal& calls : time.collectives) {
+    table.Row({calls.op, calls.group, std::to_string(calls.ranks),
+               std::to_string(calls.calls), Bytes(calls.node_bytes),
+               Bytes(calls.net_bytes), Milliseconds(calls.seconds)});
+  }
+  table.Print(out);
+}
+
+Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
+  const RankMemory& memory = forecast.memory;
+  const Timeline& time = forecast.time;
+  const Cluster& cluster = spec.cluster;
+  Json json = {
+      {"model", spec.session.model},        {"gpu", cluster.gpu.name},
+      {"mesh", ToString(spec.mesh)},        {"ranks", spec.mesh.ranks()},
+      {"samples", forecast.samples},        {"tokens", forecast.tokens},
+      {"trained_numbers", forecast.trained}};
+  json["network"] = {{"node_gpus", cluster.network.node_gpus},
+                     {"node_gbytes", cluster.network.node_bytes / 1e9},
+                     {"net_gbytes", cluster.network.net_bytes / 1e9}};
+  json["efficiency"] = {{"products", cluster.efficiency.products},
+                        {"attention", cluster.efficiency.attention},
+                        {"memory", cluster.efficiency.memory}};
+  json["memory"] = {{"parameters", memory.parameters},
+                    {"optimizer", memory.optimizer},
+                    {"scales", memory.scales},
+                    {"others", memory.others},
+                    {"arena", memory.arena},
+                    {"saved_activations", memory.saved},
+                    {"gradients", memory.gradients},
+                    {"communication", memory.communication},
+                    {"workspaces", memory.workspaces},
+                    {"temporaries", memory.temporaries},
+                    {"total", memory.total()},
+                    {"gpu", cluster.gpu.memory}};
+  json["work"] = Json::array();
+  for (const WorkTotal& work : time.work) {
+    json["work"].push_back({{"kind", work.kind},
+                            {"nodes", work.nodes},
+                            {"ms", 1e3 * work.seconds},
+                            {"flops", work.flops}});
+  }
+  json["collectives"] = Json::array();
+  for (const CallsTotal& calls : time.collectives) {
+    json["collectives"].push_back({{"op", calls.op},
+                                   {"group", calls.group},
+                                   {"ranks", calls.ranks},
+                                   {"calls", calls.calls},
+                                   {"node_bytes", calls.node_bytes},
+                                   {"net_bytes", calls.net_bytes},
+                                   {"ms", 1e3 * calls.seconds}});
+  }
+  json["ms"] = {{"step", 1e3 * time.step},
+                {"compute", 1e3 * time.compute},
+                {"forward", 1e3 * time.forward},
+                {"communication", 1e3 * time.communication},
+                {"exposed", 1e3 * time.exposed}};
+  json["model_flops"] = time.model_flops;
+  json[std::string(Unit(forecast)) + "_per_second"] = forecast.Speed(spec.mesh);
+  json["mfu"] = forecast.Mfu();
+  json["notes"] = forecast.notes;
+  return json;
+}
+
+void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
+                   std::ostream& out) {
+  const Timeline& time = forecast.time;
+  const Cluster& cluster = spec.cluster;
+  out << "One of " << Grouped(spec.mesh.ranks()) << " ranks on "
+      << cluster.gpu.name << ": " << Grouped(forecast.trained)
+      << " trained numbers in all, " << Grouped(forecast.samples) << " samples";
+  if (forecast.tokens > 0) out << ", " << Grouped(forecast.tokens) << " tokens";
+  out << "\n";
+  PrintMemory(forecast.memory, cluster.gpu, out);
+  PrintWork(time, out);
+  PrintCollectives(time, out);
+  out << "\nStep: " << Milliseconds(time.step) << " ms";
+  if (time.communication > 0) {
+    out << " (" << Milliseconds(time.compute + time.communication)
+        << " ms if nothing is hidden)";
+  }
+  out << ", " << Number(forecast.Speed(spec.mesh), 5) << " " << Unit(forecast)
+      << "/s for each GPU, MFU " << Percent(forecast.Mfu(), 1) << " % of "
+      << forecast.peak / 1e12 << " Tflop/s\n";
+  out << "\nAssumed: products at " << Percent(cluster.efficiency.products, 1)
+      << " % of their peak, attention at "
+      << Percent(cluster.efficiency.attention, 1) << " %, memory at "
+      << Percent(cluster.efficiency.memory, 1) << " %";
+  if (spec.mesh.ranks() > 1) {
+    out << "; nodes of " << cluster.network.node_gpus << " GPUs, "
+        << Number(cluster.network.node_bytes / 1e9, 4)
+        << " GB/s within a node and "
+        << Number(cluster.network.net_bytes / 1e9, 4)
+        << " GB/s between nodes for each GPU";
+  }
+  out << "\n";
+  for (const std::string& note : forecast.notes) {
+    out << "\nNote: " << note << "\n";
+  }
+}
 
 constexpr double kGiga = 1e9;
 constexpr double kNetBytes = 50;  // GB/s: 400 Gb/s for each GPU

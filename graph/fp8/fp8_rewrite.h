@@ -4,13 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "graph/fp8/fp8_plan.h"
-#include "graph/fp8/scale_names.h"
+#include "graph/fp8/gemm_matrices.h"
+#include "graph/fp8/scale_update.h"
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
 
-// Replaces each admitted Gemm by quantized operands (operand_copies.h) and a
+// Replaces each admitted Gemm by quantized operands and a
 // ScaledMatMul, or a ScaledMatMulBlock if an operand has several scales. Adds
 // the state of kept scales (without the update, see scale_update.h). `known`:
 // slots that an earlier graph of the same model laid out; a tensor without a

@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "graph/einsum_equation.h"
-#include "graph/onnx/check_sizes.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -319,6 +318,25 @@ void CheckInference(const Node& node) {
   CheckSizes(node, node.inputs());
   auto check = Table().find(node.op);
   if (check != Table().end()) check->second(node);
+}
+
+bool Plausible(const Shape& shape) {
+  if (static_cast<int64_t>(shape.size()) > kMaxRank) return false;
+  int64_t count = 1;
+  for (int64_t size : shape) {
+    size = std::max<int64_t>(size, 1);
+    if (size > kMaxElements / count) return false;
+    count *= size;
+  }
+  return true;
+}
+
+void CheckSizes(const Node& node, const std::vector<Value*>& values) {
+  for (const Value* value : values) {
+    if (!value || !value->shape || Plausible(*value->shape)) continue;
+    Fail("[", node.Where(), "] expected a tensor that fits into memory, got ",
+         ToString(*value->shape));
+  }
 }
 
 }  // namespace onnx_fp8

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "graph/graph.h"
+#include "graph/onnx/check_inference.h"
 #include "graph/onnx/check_nodes_internal.h"
-#include "graph/onnx/check_sizes.h"
 #include "graph/onnx/upgrade.h"
 #include "graph/schemas.h"
 

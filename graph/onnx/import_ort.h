@@ -11,9 +11,6 @@ namespace onnx_fp8 {
 
 inline constexpr char kOrtDomain[] = "com.microsoft";
 
-// Whether the table has a row for this operator of that domain.
-bool IsImported(std::string_view op);
-
 // Replaces each operator that has a row by operators of ONNX and our own with
 // the same meaning, as ONNX Runtime 1.19.2 computes it; values keep their
 // names. The others stay. Infers types on the way where it can. REQUIRES: nodes

@@ -12,7 +12,6 @@
 #include "base/joined.h"
 #include "graph/einsum_equation.h"
 #include "graph/onnx/check_inference.h"
-#include "graph/onnx/check_sizes.h"
 #include "graph/onnx/onnx_convert_internal.h"
 #include "graph/schemas.h"
 

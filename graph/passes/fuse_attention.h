@@ -9,7 +9,7 @@ namespace onnx_fp8 {
 // Attention ops (graph/schemas/attention.cc). Scalar factors may be at the
 // scores, q or k. Masks by Add or Where must not depend on anything that is
 // trained or differentiated; a constant lower triangle becomes `causal`, unless
-// other masks may leave its rows without a score (attention_masks.h). Heads of
+// other masks may leave its rows without a score. Heads of
 // k and v may be repeated for several heads of q. If other nodes read a
 // value in between, or a Dropout follows the probabilities, nothing is fused.
 // Results differ by the rounding of sums. REQUIRES: concrete shapes.

@@ -11,7 +11,6 @@
 #include "graph/infer_shapes.h"
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
-#include "graph/onnx/check_sizes.h"
 #include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {

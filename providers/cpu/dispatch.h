@@ -14,64 +14,35 @@
 
 namespace onnx_fp8 {
 
-// fn.operator()<T>() with the C++ type of `dtype`; one function per set of
-// types that a kernel supports. Errors: another dtype; `where` names the node.
+// fn.operator()<T>() with the type of Ts whose dtype is `dtype`. Errors:
+// another dtype than `expected`; `where` names the node.
+template <typename... Ts, typename Where, typename Fn>
+void DispatchAmong(DType dtype, const Where& where, const char* expected,
+                   Fn fn) {
+  const bool known =
+      ((DTypeOf<Ts>() == dtype && (fn.template operator()<Ts>(), true)) || ...);
+  if (!known) Fail("[", where, "] expected ", expected, ", got ", Name(dtype));
+}
+
+// One function for each set of types that a kernel supports.
 template <typename Where, typename Fn>
 void DispatchFloat(DType dtype, const Where& where, Fn fn) {
-  switch (dtype) {
-    case DType::kFloat:
-      return fn.template operator()<float>();
-    case DType::kDouble:
-      return fn.template operator()<double>();
-    default:
-      Fail("[", where, "] expected float or double, got ", Name(dtype));
-  }
+  DispatchAmong<float, double>(dtype, where, "float or double", fn);
 }
 
 template <typename Where, typename Fn>
 void DispatchNumeric(DType dtype, const Where& where, Fn fn) {
-  switch (dtype) {
-    case DType::kFloat:
-      return fn.template operator()<float>();
-    case DType::kDouble:
-      return fn.template operator()<double>();
-    case DType::kInt64:
-      return fn.template operator()<int64_t>();
-    case DType::kInt32:
-      return fn.template operator()<int32_t>();
-    case DType::kInt16:
-      return fn.template operator()<int16_t>();
-    case DType::kInt8:
-      return fn.template operator()<int8_t>();
-    case DType::kUInt64:
-      return fn.template operator()<uint64_t>();
-    case DType::kUInt32:
-      return fn.template operator()<uint32_t>();
-    case DType::kUInt16:
-      return fn.template operator()<uint16_t>();
-    case DType::kUInt8:
-      return fn.template operator()<uint8_t>();
-    default:
-      Fail("[", where, "] expected a numeric dtype, got ", Name(dtype));
-  }
+  DispatchAmong<float, double, int64_t, int32_t, int16_t, int8_t, uint64_t,
+                uint32_t, uint16_t, uint8_t>(dtype, where, "a numeric dtype",
+                                             fn);
 }
 
 // For results that do not depend on the width of integers: float, double, int64
 // or uint64. WideInteger makes one of these of every numeric dtype.
 template <typename Where, typename Fn>
 void DispatchWide(DType dtype, const Where& where, Fn fn) {
-  switch (dtype) {
-    case DType::kFloat:
-      return fn.template operator()<float>();
-    case DType::kDouble:
-      return fn.template operator()<double>();
-    case DType::kInt64:
-      return fn.template operator()<int64_t>();
-    case DType::kUInt64:
-      return fn.template operator()<uint64_t>();
-    default:
-      Fail("[", where, "] expected a numeric dtype, got ", Name(dtype));
-  }
+  DispatchAmong<float, double, int64_t, uint64_t>(dtype, where,
+                                                  "a numeric dtype", fn);
 }
 
 // x as int64 if its elements are narrower integers, otherwise x itself.

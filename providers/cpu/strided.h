@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "onnx_fp8/shape.h"
-#include "providers/ops/at_element.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8 {
 

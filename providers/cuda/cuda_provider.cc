@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "providers/cuda/collectives/collectives.h"
 #include "providers/cuda/collectives/local_rank.h"
 #include "providers/cuda/collectives/nccl.h"
 #include "providers/cuda/collectives/side_stream.h"
@@ -19,9 +18,13 @@
 #include "providers/cuda/library/library_name.h"
 #include "providers/cuda/profiling/cupti_trace.h"
 #include "providers/cuda/profiling/nvtx_ranges.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
+namespace cuda {
+void RegisterAll(KernelRegistry& r);  // cmake/registers.cmake writes it
+}
+
 namespace {
 
 // Takes the GPU of this process. Errors: no device that can run the kernels.
@@ -225,45 +228,6 @@ class CudaProvider : public ExecutionProvider {
   std::unique_ptr<cuda::SideStream> side_;  // made when it is asked for
 };
 
-KernelRegistry AllKernels() {
-  KernelRegistry r;
-  cuda::RegisterActivation(r);
-  cuda::RegisterAttention(r);
-  cuda::RegisterBinary(r);
-  cuda::RegisterCast(r);
-  cuda::RegisterChannelNorm(r);
-  cuda::RegisterCollectives(r);
-  cuda::RegisterConstant(r);
-  cuda::RegisterConv(r);
-  cuda::RegisterEinsum(r);
-  cuda::RegisterGather(r);
-  cuda::RegisterLoss(r);
-  cuda::RegisterLossGrad(r);
-  cuda::RegisterMatMul(r);
-  cuda::RegisterMovement(r);
-  cuda::RegisterNorm(r);
-  cuda::RegisterNormGrad(r);
-  cuda::RegisterOptimizer(r);
-  cuda::RegisterPad(r);
-  cuda::RegisterPool(r);
-  cuda::RegisterRandom(r);
-  cuda::RegisterQuantize(r);
-  cuda::RegisterQuantizeBlock(r);
-  cuda::RegisterQuantizeBlockTranspose(r);
-  cuda::RegisterReduce(r);
-  cuda::RegisterReshape(r);
-  cuda::RegisterResize(r);
-  cuda::RegisterRotary(r);
-  cuda::RegisterScan(r);
-  cuda::RegisterScatter(r);
-  cuda::RegisterSequence(r);
-  cuda::RegisterScaledMatMul(r);
-  cuda::RegisterScaledMatMulBlock(r);
-  cuda::RegisterSoftmax(r);
-  cuda::RegisterUnary(r);
-  return r;
-}
-
 }  // namespace
 
 std::unique_ptr<ExecutionProvider> MakeCudaProvider(
@@ -281,7 +245,11 @@ std::unique_ptr<ExecutionProvider> MakeCudaProvider(
 }
 
 const KernelRegistry& CudaKernels() {
-  static const KernelRegistry kernels = AllKernels();
+  static const KernelRegistry kernels = [] {
+    KernelRegistry r;
+    cuda::RegisterAll(r);
+    return r;
+  }();
   return kernels;
 }
 

@@ -11,9 +11,9 @@
 #include "onnx_fp8/shape.h"
 #include "providers/kernel.h"
 #include "providers/ops/arguments.h"
-#include "providers/ops/at_element.h"
 #include "providers/ops/broadcast.h"
 #include "providers/ops/divide_up.h"
+#include "providers/ops/for_width.h"
 
 namespace onnx_fp8 {
 

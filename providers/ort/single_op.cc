@@ -4,8 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "providers/ort/custom_op.h"
 #include "providers/ort/kernel_context.h"
-#include "providers/ort/kernel_info.h"
 #include "providers/ort/tensor_facts.h"
 
 namespace onnx_fp8 {

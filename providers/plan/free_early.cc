@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/index.h"
+#include "providers/plan/plan.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -2,27 +2,156 @@
 #include "providers/plan/plan.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
-#include "base/index.h"
+#include "graph/graph.h"
 #include "graph/needed_when.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
+#include "providers/kernel.h"
 #include "providers/plan/arena.h"
-#include "providers/plan/chain_collectives.h"
 #include "providers/plan/free_early.h"
 #include "providers/plan/order.h"
-#include "providers/plan/plan_memory.h"
 #include "providers/plan/plan_workspace.h"
 #include "providers/plan/run_together.h"
 
 namespace onnx_fp8 {
 namespace {
+
+// The memory of a value and of all views of it.
+struct Memory {
+  const Value* value;  // the one that is not a view
+  size_t bytes;
+  int writer = -1;           // step that fills it; -1: full from the start
+  std::vector<int> readers;  // steps
+  bool kept = false;         // read after the last step
+  Place place = Place::kArena;
+  size_t at = 0;
+};
+
+// `next` → `state`, as indices of memories.
+struct Assignment {
+  int state, next;
+  int write = -1;  // the InPlaceWrite that may make it needless
+};
+
+// Errors: an unknown type, more than any machine has.
+inline size_t CheckedBytes(const Value& value) {
+  // Far beyond any machine; sums over all values of a graph stay in 64 bits.
+  constexpr size_t kMaxBytes = size_t{1} << 47;
+  Check(value.concrete() && ByteSize(value.dtype) > 0, "[value ", value.name,
+        "] expected a known dtype and shape, got ", Name(value.dtype),
+        value.shape ? ToString(*value.shape) : " of unknown rank");
+  auto elements = static_cast<size_t>(NumElements(*value.shape));
+  Check(elements < kMaxBytes / ByteSize(value.dtype), "[value ", value.name,
+        "] expected a tensor that fits into memory, got shape ",
+        ToString(*value.shape));
+  return BytesOf(value);
+}
+
+// Collectives that run in one call: one of them, or a bucket.
+using CollectiveCall = std::vector<int>;  // steps
+
+bool IsCollective(const Node* node) {
+  return FactsOf(*node).kind == OpKind::kCollective;
+}
+
+bool InOneBucket(const Node& a, const Node& b) {
+  return a.Int("bucket", 0) != 0 && a.Int("bucket", 0) == b.Int("bucket", 0) &&
+         a.op == b.op && a.in(0)->dtype == b.in(0)->dtype &&
+         a.Int("ranks", 1) == b.Int("ranks", 1) &&
+         a.String("group", "") == b.String("group", "") &&
+         a.String("reduction", "") == b.String("reduction", "");
+}
+
+// The first step of a call waits for the operands of all.
+void WaitForAll(const std::vector<CollectiveCall>& calls, size_t steps,
+                std::vector<std::pair<int, int>>* edges) {
+  std::vector<int> first(steps);
+  std::iota(first.begin(), first.end(), 0);
+  for (const CollectiveCall& call : calls) {
+    for (int step : call) first[static_cast<size_t>(step)] = call.front();
+  }
+  for (size_t i = 0, n = edges->size(); i < n; ++i) {
+    const auto [from, to] = (*edges)[i];
+    const int call = first[static_cast<size_t>(to)];
+    if (call != to) edges->emplace_back(from, call);
+  }
+}
+
+// All ranks run collectives in one order: the graph's, as far as the data edges
+// allow. The planner would otherwise order them by sizes, which may differ
+// between ranks. Adds an edge from each collective to the next one, and from
+// the operands of a bucket to its first node. Returns the calls in that order.
+// `nodes`: the steps' nodes; `entries`: their kernels; `edges` (from, to): the
+// data dependencies.
+std::vector<CollectiveCall> ChainCollectives(
+    const std::vector<const Node*>& nodes,
+    const std::vector<const KernelEntry*>& entries,
+    std::vector<std::pair<int, int>>* edges) {
+  std::vector<CollectiveCall> calls;
+  if (std::ranges::none_of(nodes, IsCollective)) return calls;
+  std::vector<int> given(nodes.size());
+  std::iota(given.begin(), given.end(), 0);
+  std::vector<InPlaceWrite> none;
+  for (int step : OrderSteps(given, *edges, none)) {
+    const auto i = static_cast<size_t>(step);
+    if (!IsCollective(nodes[i])) continue;
+    const bool joins =
+        !calls.empty() && entries[i]->traits.many != nullptr &&
+        InOneBucket(*nodes[static_cast<size_t>(calls.back()[0])], *nodes[i]);
+    if (!joins) calls.emplace_back();
+    calls.back().push_back(step);
+  }
+  WaitForAll(calls, nodes.size(), edges);
+  int last = -1;
+  for (const CollectiveCall& call : calls) {
+    for (int step : call) {
+      if (last >= 0) edges->emplace_back(last, step);
+      last = step;
+    }
+  }
+  return calls;
+}
+
+// Moves the nodes of a call behind its first one.
+void PutSideBySide(const std::vector<CollectiveCall>& calls,
+                   std::vector<int>* order) {
+  std::unordered_map<int, const CollectiveCall*> call_of;
+  for (const CollectiveCall& call : calls) {
+    for (int step : call) call_of[step] = &call;
+  }
+  std::vector<int> moved;
+  for (int step : *order) {
+    const auto it = call_of.find(step);
+    if (it == call_of.end()) {
+      moved.push_back(step);
+    } else if (step == it->second->front()) {
+      moved.insert(moved.end(), it->second->begin(), it->second->end());
+    }
+  }
+  *order = std::move(moved);
+}
+
+// Adds the results of collectives. A node that they depend on runs on all
+// ranks, whatever a flag of this rank says.
+void AddCollectiveResults(const std::vector<const Node*>& nodes,
+                          std::vector<const Value*>* values) {
+  for (const Node* node : nodes) {
+    if (!IsCollective(node)) continue;
+    for (const Value* value : node->outputs()) {
+      if (value) values->push_back(value);
+    }
+  }
+}
 
 // Nodes that a provider has no kernel for.
 class MissingKernels {

@@ -14,7 +14,7 @@
 // Steps that run together (providers/plan/run_together.h) stand side by side.
 // None of them reads or writes memory that another one writes.
 //
-// Collectives (chain_collectives.h) may run beside the steps after them, one
+// Collectives may run beside the steps after them, one
 // after another. Each is awaited before the first step that reads its result or
 // overwrites an operand. Until then operands and results keep their memory.
 //
@@ -144,5 +144,8 @@ Plan MakePlan(const Graph& graph, const KernelRegistry& kernels,
 // first operand that does not. For tests and debug builds.
 void CheckPlan(const Plan& plan, const Graph& graph,
                const KernelRegistry& kernels);
+
+// Steps and values of a plan are numbered by int; -1: none.
+inline size_t Index(int i) { return static_cast<size_t>(i); }
 
 }  // namespace onnx_fp8

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/index.h"
+#include "providers/plan/plan.h"
 
 namespace onnx_fp8 {
 namespace {

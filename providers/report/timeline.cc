@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "collectives/received_bytes.h"
+#include "collectives/ring_cost.h"
 #include "graph/flops.h"
 #include "graph/op_facts.h"
 

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/received_bytes.h"
-
 namespace onnx_fp8 {
 namespace {
 

@@ -11,7 +11,7 @@
 //   sum of the parts.
 // A Broadcast has no rule: its gradient differs between the root and others.
 #include "training/gradients/rule.h"
-#include "training/ranks/zero_rows.h"
+#include "training/ranks/over_ranks.h"
 
 namespace onnx_fp8 {
 namespace {

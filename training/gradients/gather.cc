@@ -3,7 +3,6 @@
 // Reads at computed places. The gradient adds into zeros: by ScatterElements or
 // GatherGrad, never by ScatterND, which races in stock ONNX Runtime.
 #include "graph/export_record.h"
-#include "training/gradients/flat_rows.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {

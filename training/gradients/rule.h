@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "graph/builder.h"
 #include "training/step/gradients.h"
 
 namespace onnx_fp8 {
@@ -57,5 +58,10 @@ Value* NeedOutput(GradientContext& c, size_t i, const std::string& suffix);
 // outside of the rank, or twice.
 std::vector<int64_t> NormalizeAxes(std::vector<int64_t> axes, int64_t rank,
                                    const std::string& where);
+
+// The places in a list of rows to which `indices` (…, k) point, in a tensor
+// whose first k axes, of `sizes`, are the rows: (…). Negative indices count
+// from the end of their own axis.
+Value* FlatRows(Builder& b, Value* indices, const Shape& sizes);
 
 }  // namespace onnx_fp8

@@ -2,7 +2,6 @@
 //
 // Writes updates u at computed places of x. A place that is written twice is
 // undefined in ONNX unless there is a reduction.
-#include "training/gradients/flat_rows.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {

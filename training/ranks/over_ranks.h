@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,13 @@ Value* MaxOver(Builder& b, Value* x, const Mesh& mesh, const Axes& axes);
 
 // Attributes `group` and `ranks` of a collective over one axis.
 Attributes GroupOf(const Mesh& mesh, const std::string& axis);
+
+// x with `more` rows of zeros at the end of its first axis; x itself for 0.
+inline Value* WithZeroRows(Builder& b, Value* x, int64_t more) {
+  if (more == 0) return x;
+  std::vector<int64_t> pads(2 * x->shape->size(), 0);
+  pads[x->shape->size()] = more;
+  return b.Op("Pad", {x, b.Ints(pads)});
+}
 
 }  // namespace onnx_fp8

@@ -8,9 +8,8 @@
 #include "base/check.h"
 #include "graph/builder.h"
 #include "training/ranks/over_ranks.h"
-#include "training/ranks/quantize_parts.h"
 #include "training/ranks/sharded_state.h"
-#include "training/ranks/zero_rows.h"
+#include "training/ranks/share_amaxes.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "optimizers/optimizer.h"
-#include "training/state_name.h"
 
 namespace onnx_fp8 {
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "base/check.h"
 #include "collectives/mesh.h"
 #include "graph/graph.h"
 #include "onnx_fp8/sharding.h"
@@ -65,9 +66,6 @@ class ShardedState {
   ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
                const Graph& model);
 
-  // Parameters that the axis dp divides, with the shapes of the whole tensors.
-  const std::map<std::string, Shape>& parameters() const { return rows_; }
-
   // Whether ranks keep parts of tensors.
   bool is_shared() const { return !rows_.empty() || tensor_ranks() > 1; }
 
@@ -105,5 +103,14 @@ class ShardedState {
   std::map<std::string, std::string> parameter_of_;
   std::map<std::string, Shape> shapes_;  // of these parameters
 };
+
+// The name of a state of a session: `hint`, with a number if the session's
+// model has a value of that name. All graphs of the session know the state by
+// it, whatever else they hold.
+inline std::string StateName(const Graph& model, const std::string& hint) {
+  std::string name = hint;
+  for (int i = 1; model.Find(name); ++i) name = Concat(hint, "_", i);
+  return name;
+}
 
 }  // namespace onnx_fp8

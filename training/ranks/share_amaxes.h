@@ -3,9 +3,12 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "collectives/mesh.h"
+#include "graph/builder.h"
 #include "graph/graph.h"
+#include "training/ranks/over_ranks.h"
 
 namespace onnx_fp8 {
 
@@ -23,5 +26,17 @@ namespace onnx_fp8 {
 // with `new_scales`: the kept scales may be 0, so the step's own amax counts.
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
                  const std::set<std::string>& parts, bool new_scales);
+
+// Parts of tensors that are quantized with the scales of the whole tensors.
+
+// The amax of each whole tensor, from this rank's parts, in one all-reduce for
+// each of `axes`. REQUIRES: at least one part.
+std::vector<Value*> AmaxesOfWholes(Builder& b, const std::vector<Value*>& parts,
+                                   const Mesh& mesh, const Axes& axes);
+
+// Adds a QuantizeAmax of `part` in front of `quantizer`, a QuantizeTensor or
+// QuantizeWith of the whole tensor or of the part. It takes over the scale and
+// the amax of `quantizer`, which the caller removes. Returns the codes.
+Value* QuantizePart(Graph& graph, Node* quantizer, Value* part, Value* amax);
 
 }  // namespace onnx_fp8

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/input_file.h"
-#include "collectives/gather_texts.h"
+#include "collectives/agreement.h"
 #include "training/state/checkpoint_files.h"
 
 namespace onnx_fp8 {

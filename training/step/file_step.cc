@@ -14,8 +14,8 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/passes/inference_mode.h"
-#include "training/step/gradient_outputs.h"
 #include "training/step/loss.h"
+#include "training/step/step_report.h"
 #include "training/step/step_settings.h"
 
 namespace onnx_fp8 {

@@ -5,6 +5,8 @@
 
 namespace onnx_fp8 {
 
+void RegisterAll(GradientRegistry& r);  // cmake/registers.cmake writes it
+
 void NoGradient(GradientContext&) {}
 
 void GradientRegistry::Add(std::string_view op, GradientRule rule,
@@ -35,26 +37,7 @@ bool GradientRegistry::Handles(std::string_view domain, std::string_view op,
 const GradientRegistry& Gradients() {
   static const GradientRegistry registry = [] {
     GradientRegistry r;
-    RegisterActivationGradients(r);
-    RegisterAttentionGradients(r);
-    RegisterCollectiveGradients(r);
-    RegisterConvGradients(r);
-    RegisterEinsumGradients(r);
-    RegisterElementwiseGradients(r);
-    RegisterGatherGradients(r);
-    RegisterGridSampleGradients(r);
-    RegisterLossGradients(r);
-    RegisterMatMulGradients(r);
-    RegisterMovementGradients(r);
-    RegisterNormGradients(r);
-    RegisterPadGradients(r);
-    RegisterPoolGradients(r);
-    RegisterReduceGradients(r);
-    RegisterResizeGradients(r);
-    RegisterScatterGradients(r);
-    RegisterSoftmaxGradients(r);
-    RegisterUnaryGradients(r);
-    RegisterZeroGradients(r);
+    RegisterAll(r);
     return r;
   }();
   return registry;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradient rules: a table, one row per op. A rule emits the nodes that compute
+// Gradient rules: a table, one row per op, which a function of the op's family
+// adds (training/gradients/<family>.cc). A rule emits the nodes that compute
 // the gradients of one node's inputs. autodiff.cc sums over fan-out and over
 // broadcast axes for all ops; no rule does that.
 #pragma once
@@ -85,28 +86,6 @@ class GradientRegistry {
 
 // For Add: the rule handles all outputs, however many they are.
 inline constexpr size_t kAllOutputs = static_cast<size_t>(-1);
-
-// One function per family (training/gradients/<family>.cc).
-void RegisterActivationGradients(GradientRegistry& r);
-void RegisterAttentionGradients(GradientRegistry& r);
-void RegisterCollectiveGradients(GradientRegistry& r);
-void RegisterConvGradients(GradientRegistry& r);
-void RegisterEinsumGradients(GradientRegistry& r);
-void RegisterElementwiseGradients(GradientRegistry& r);
-void RegisterGatherGradients(GradientRegistry& r);
-void RegisterGridSampleGradients(GradientRegistry& r);
-void RegisterLossGradients(GradientRegistry& r);
-void RegisterMatMulGradients(GradientRegistry& r);
-void RegisterMovementGradients(GradientRegistry& r);
-void RegisterNormGradients(GradientRegistry& r);
-void RegisterPadGradients(GradientRegistry& r);
-void RegisterPoolGradients(GradientRegistry& r);
-void RegisterReduceGradients(GradientRegistry& r);
-void RegisterResizeGradients(GradientRegistry& r);
-void RegisterScatterGradients(GradientRegistry& r);
-void RegisterSoftmaxGradients(GradientRegistry& r);
-void RegisterUnaryGradients(GradientRegistry& r);
-void RegisterZeroGradients(GradientRegistry& r);
 
 // All rules; lives as long as the process.
 const GradientRegistry& Gradients();

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -47,5 +48,11 @@ std::string NotFinite(const Tensor& report, int first,
 // last: the mean of the losses of batches with labels, the norm, and the reason
 // if the step was skipped. The caller fills in `step` and `remark`.
 StepResult Summarize(const std::vector<StepReport>& reports);
+
+// Makes graph outputs of gradients, each given with the parameter or input that
+// it belongs to. `loss_scale`: the factor that all gradients have, which is
+// divided out; null: none.
+void AddGradientOutputs(const std::vector<std::pair<Value*, Value*>>& pairs,
+                        Value* loss_scale, StepGraph* step);
 
 }  // namespace onnx_fp8

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -11,7 +12,9 @@
 #include "graph/passes/straight_through.h"
 #include "optimizers/loss_scale.h"
 #include "training/make_provider.h"
+#include "training/ranks/sharded_state.h"
 #include "training/step/draw_weights.h"
+#include "training/step/gradients.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
 #include "training/step/read_init.h"
@@ -19,7 +22,6 @@
 #include "training/step/static_scales.h"
 #include "training/step/torch_weights.h"
 #include "training/step/trains_line.h"
-#include "training/step/unused_parameters.h"
 
 namespace onnx_fp8 {
 
@@ -235,6 +237,16 @@ TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
   return model;
 }
 
+// Whether the gradient of a result may go on to the node's operands.
+bool PassesGradient(const Node& node) {
+  return Gradients().Find(node.domain, node.op) != NoGradient;
+}
+
+bool IsCode(const Value* value) {
+  return !value->is_sequence && value->dtype != DType::kUndefined &&
+         !IsFloat(value->dtype);
+}
+
 }  // namespace
 
 TrainingModel LoadTrainingModel(const SessionOptions& options,
@@ -251,7 +263,7 @@ TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
-                          const MeshRanks* ranks) {
+                          const Mesh& mesh, int64_t tensor_rank) {
   CheckLossScaling(options.loss_scaling);
   StepSource source{model.graph.get(),
                     model.loss,
@@ -262,19 +274,48 @@ StepSource MakeStepSource(const SessionOptions& options,
                     LossChunkBytes(options.loss_chunk_bytes, options.provider),
                     options.grad_accum,
                     &evaluator,
-                    {},
                     false,
                     options.budgets,
-                    &runner};
-  source.step = model.step.get();
-  source.shard = options.shard;
-  source.bucket_bytes = options.bucket_bytes;
-  if (ranks) {
-    source.mesh = ranks->mesh();
-    source.tensor_rank = ranks->tensor_rank();
+                    &runner,
+                    mesh,
+                    tensor_rank,
+                    options.shard,
+                    {},
+                    options.bucket_bytes,
+                    model.step.get()};
+  if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
+    source.sharded = ParametersToShard(*model.graph);
   }
   CheckPatterns(source);
   return source;
+}
+
+std::set<std::string> UnusedParameters(
+    const Graph& graph, const std::vector<std::string>& outputs) {
+  std::unordered_set<const Value*> reached;
+  std::vector<const Value*> open;
+  auto reach = [&](const Value* value) {
+    if (value && reached.insert(value).second) open.push_back(value);
+  };
+  for (const std::string& name : outputs) reach(graph.Find(name));
+  while (!open.empty()) {
+    const Node* node = open.back()->producer;
+    open.pop_back();
+    if (!node || !PassesGradient(*node)) continue;
+    // Weights may be behind the codes that a DequantizeLinear reads.
+    bool codes =
+        node->Is("DequantizeLinear") || (node->out(0) && IsCode(node->out(0)));
+    for (const Value* in : node->inputs()) {
+      if (in && (codes || !IsCode(in))) reach(in);
+    }
+    for (const Value* captured : graph.CapturedBy(*node)) reach(captured);
+  }
+  std::set<std::string> unused;
+  for (const Value* value : graph.Initializers()) {
+    bool trained = value->role == Role::kParameter;
+    if (trained && !reached.contains(value)) unused.insert(value->name);
+  }
+  return unused;
 }
 
 }  // namespace onnx_fp8

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,9 +73,17 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner);
 
 // `model`, `evaluator` and `runner` must outlive the result.
+// `mesh`: the ranks that train together; `tensor_rank`: this one's place on the
+// axis tp.
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
-                          const MeshRanks* ranks = nullptr);
+                          const Mesh& mesh = {}, int64_t tensor_rank = 0);
+
+// Names of the trained parameters on which none of the outputs depends
+// smoothly: a step gives them no gradient and leaves them as they are. Call it
+// on a model as it is imported; bodies of If, Loop and Scan count as a whole.
+std::set<std::string> UnusedParameters(const Graph& graph,
+                                       const std::vector<std::string>& outputs);
 
 }  // namespace onnx_fp8

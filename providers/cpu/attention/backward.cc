@@ -7,8 +7,6 @@
 // and dv, and its part of dq. Then the parts are added: dq over splits, dk and
 // dv over the heads that share them. The order of these sums depends on sizes
 // alone.
-#include "providers/cpu/attention/backward.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,6 +14,7 @@
 
 #include "base/parallel.h"
 #include "providers/cpu/amax_meter.h"
+#include "providers/cpu/attention/attention.h"
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"

@@ -4,14 +4,13 @@
 // columns: their scores stay in the second-level cache, and the result of a row
 // is scaled whenever its largest score grows. Scores beyond a causal mask are
 // not computed.
-#include "providers/cpu/attention/forward.h"
-
 #include <atomic>
 #include <cstring>
 #include <vector>
 
 #include "base/parallel.h"
 #include "providers/cpu/amax_meter.h"
+#include "providers/cpu/attention/attention.h"
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"

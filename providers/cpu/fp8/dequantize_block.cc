@@ -6,10 +6,11 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "onnx_fp8/float8.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -99,6 +100,25 @@ void DequantizeToBFloat16(DType dtype, const void* q, const BlockGrid& grid,
 
 void RegisterDequantizeBlock(KernelRegistry& r) {
   r.Add("DequantizeBlock", DequantizeBlock, {}, kDomain);
+}
+
+std::vector<float> ScalesIn(const KernelContext& ctx, size_t input,
+                            const BlockGrid& grid) {
+  const Tensor& t = ctx.In(input);
+  Check(t.dtype() == DType::kFloat || t.dtype() == DType::kE8M0, "[",
+        ctx.Where(), "] expected scales of float or float8e8m0, got ",
+        Name(t.dtype()));
+  Check(t.shape() == Shape({grid.down, grid.across}) ||
+            (t.rank() == 0 && grid.blocks() == 1),
+        "[", ctx.Where(), "] expected scales of shape [", grid.down, ",",
+        grid.across, "], got ", ToString(t.shape()));
+  std::vector<float> scales(static_cast<size_t>(t.size()));
+  for (int64_t i = 0; i < t.size(); ++i) {
+    scales[static_cast<size_t>(i)] = t.dtype() == DType::kFloat
+                                         ? t.data<float>()[i]
+                                         : Decode(t.data<E8M0>()[i]);
+  }
+  return scales;
 }
 
 }  // namespace onnx_fp8

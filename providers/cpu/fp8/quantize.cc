@@ -11,9 +11,9 @@
 #include "base/check.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/math/float8_kernels.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

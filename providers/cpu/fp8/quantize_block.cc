@@ -9,13 +9,13 @@
 
 #include "base/parallel.h"
 #include "onnx_fp8/float8.h"
-#include "providers/cpu/fp8/block_scales.h"
+#include "providers/cpu/fp8/dequantize_block.h"
 #include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/divide_up.h"
 

@@ -14,7 +14,7 @@
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/ops/row_sums.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/divide_up.h"
 #include "providers/seed.h"
 

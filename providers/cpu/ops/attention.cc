@@ -2,14 +2,14 @@
 //
 // Our Attention ops: the choice of operands for their products. The passes
 // themselves are in providers/cpu/attention/.
+#include "providers/cpu/attention/attention.h"
+
 #include <cstring>
 
 #include "providers/cpu/amax_meter.h"
-#include "providers/cpu/attention/backward.h"
-#include "providers/cpu/attention/forward.h"
 #include "providers/cpu/gemm/kernels.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/attention_ops.h"
 

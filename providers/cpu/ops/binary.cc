@@ -10,8 +10,8 @@
 
 #include "base/saturating_cast.h"
 #include "providers/cpu/elementwise.h"
-#include "providers/cpu/register.h"
-#include "providers/ops/bit_shift.h"
+#include "providers/kernel.h"
+#include "providers/ops/bits.h"
 #include "providers/ops/broadcast.h"
 
 namespace onnx_fp8 {

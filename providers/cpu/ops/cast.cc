@@ -14,11 +14,11 @@
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"
 #include "providers/cpu/math/on_isa.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
-#include "providers/ops/bit_cast.h"
+#include "providers/ops/bits.h"
 
 namespace onnx_fp8 {
 namespace {

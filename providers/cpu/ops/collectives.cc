@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/one_rank.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

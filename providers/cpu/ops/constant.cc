@@ -6,8 +6,8 @@
 
 #include "base/parallel.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/constant_values.h"
 

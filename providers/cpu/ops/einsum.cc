@@ -8,9 +8,9 @@
 
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

@@ -8,9 +8,9 @@
 #include "graph/graph.h"
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

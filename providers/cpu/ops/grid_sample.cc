@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

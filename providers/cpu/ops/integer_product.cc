@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "providers/cpu/cpu_provider.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

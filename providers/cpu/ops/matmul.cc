@@ -4,9 +4,9 @@
 
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/gemm/gemm.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/broadcast.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ops/movement.h"
 
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 namespace {

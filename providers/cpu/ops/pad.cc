@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

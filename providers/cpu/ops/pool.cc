@@ -8,9 +8,8 @@
 
 #include "base/check.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/ops/roi_align.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/divide_up.h"
 #include "providers/ops/window.h"
 
@@ -256,7 +255,6 @@ void RegisterPool(KernelRegistry& r) {
   r.Add("GlobalAveragePool", GlobalAveragePool);
   r.Add("GlobalLpPool", GlobalLpPool);
   r.Add("GlobalMaxPool", GlobalMaxPool);
-  r.Add("RoiAlign", RoiAlign);
 }
 
 }  // namespace onnx_fp8

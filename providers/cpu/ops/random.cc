@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "providers/cpu/register.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/seed.h"
 

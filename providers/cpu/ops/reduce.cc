@@ -12,7 +12,7 @@
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/broadcast.h"
 #include "providers/ops/divide_up.h"
 #include "providers/ops/reduction.h"

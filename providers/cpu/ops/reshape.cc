@@ -2,8 +2,8 @@
 //
 // The same elements under another shape. A plan makes the result an alias of
 // the operand; these kernels copy for callers without a plan.
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {

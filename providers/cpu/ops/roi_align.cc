@@ -2,8 +2,6 @@
 //
 // x (N,C,H,W), rois (R,4), batch_indices (R) → y (R,C,h,w): each bin of a
 // region is the mean, or the largest, of samples between the elements of x.
-#include "providers/cpu/ops/roi_align.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +10,7 @@
 #include "base/check.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
@@ -136,8 +135,6 @@ T BinOf(const Sample* samples, int64_t count, const T* plane, bool largest) {
   return static_cast<T>(sum / static_cast<double>(std::max<int64_t>(count, 1)));
 }
 
-}  // namespace
-
 void RoiAlign(KernelContext& ctx) {
   const Tensor &x = Operand(ctx, 0), &rois = Operand(ctx, 1);
   Check(x.rank() == 4 && rois.rank() == 2 && rois.dim(1) == 4, "[", ctx.Where(),
@@ -177,5 +174,9 @@ void RoiAlign(KernelContext& ctx) {
     }
   });
 }
+
+}  // namespace
+
+void RegisterRoiAlign(KernelRegistry& r) { r.Add("RoiAlign", RoiAlign); }
 
 }  // namespace onnx_fp8

@@ -6,8 +6,8 @@
 
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/scatter_reduction.h"
 

@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/strided.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/positions.h"
 

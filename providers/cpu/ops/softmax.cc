@@ -10,9 +10,9 @@
 #include "providers/cpu/math/elementary.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
-#include "providers/cpu/register.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/divide_up.h"
 

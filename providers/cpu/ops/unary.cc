@@ -7,7 +7,7 @@
 
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
-#include "providers/cpu/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "providers/cuda/attention/backward.h"
+#include "providers/cuda/attention/attention.h"
 #include "providers/cuda/attention/operands.h"
 #include "providers/cuda/core/queue.h"
 

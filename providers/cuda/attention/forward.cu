@@ -8,7 +8,7 @@
 // second-level cache. The scores are computed again for each 256 columns of y.
 #include <cmath>
 
-#include "providers/cuda/attention/forward.h"
+#include "providers/cuda/attention/attention.h"
 #include "providers/cuda/attention/operands.h"
 #include "providers/cuda/core/queue.h"
 

@@ -4,12 +4,11 @@
 // sum of NCCL adds the ranks' elements in an order of its own. All ranks get
 // the same bits, but not the bits of the host's communicators. A maximum of
 // NCCL loses NaN; here NaN in an operand is an error of the node.
-#include "providers/cuda/collectives/collectives.h"
-
 #include "providers/cuda/collectives/complain_of_nan.h"
 #include "providers/cuda/collectives/nccl_group.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {

@@ -8,7 +8,7 @@
 
 #include "providers/cuda/fp8/blocks.h"
 #include "providers/cuda/fp8/column_sums.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8::cuda {

@@ -18,7 +18,7 @@
 #include "providers/cuda/fp8/held.h"
 #include "providers/cuda/fp8/row_parts.h"
 #include "providers/cuda/fp8/turned_tile.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8::cuda {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cuda/fp8/scaled_product.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {

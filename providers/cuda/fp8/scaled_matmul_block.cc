@@ -19,7 +19,7 @@
 #include "providers/cuda/fp8/scaled_product.h"
 #include "providers/cuda/gemm/finish.h"
 #include "providers/cuda/gemm/product.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/block_grid.h"
 #include "providers/ops/divide_up.h"

@@ -12,7 +12,7 @@
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/row_sums.h"
 #include "providers/cuda/fp8/quantize_elements.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -343,7 +343,7 @@ KernelTraits Traits(int operands, int results) {
   return traits;
 }
 
-void RegisterQuantized(KernelRegistry& r) {
+void AddQuantized(KernelRegistry& r) {
   auto traits = [](int operands, int results = 1) {
     KernelTraits t = Traits(operands, results);
     t.measures.clear();  // the quantizer has it
@@ -403,7 +403,7 @@ void RegisterActivation(KernelRegistry& r) {
   r.Add("SiluBiasGrad", BiasGradient<SiluSlope>, sums, kDomain);
   r.Add("SwiGLU", SwiGLU, two, kDomain);
   r.Add("SwiGLUGrad", SwiGLUGrad, Traits(3, 2), kDomain);
-  RegisterQuantized(r);
+  AddQuantized(r);
 }
 
 }  // namespace onnx_fp8::cuda

@@ -6,10 +6,9 @@
 // probabilities and gradients of scores are rounded to `round_to`.
 // q, k, v and dy are exact in it; if they are not, they are rounded to bfloat16
 // too, as the CPU's products of bfloat16 do.
-#include "providers/cuda/attention/backward.h"
+#include "providers/cuda/attention/attention.h"
 #include "providers/cuda/attention/by_library.h"
-#include "providers/cuda/attention/forward.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/attention_ops.h"
 

@@ -7,8 +7,8 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/complain.h"
 #include "providers/cuda/ops/convert.h"
-#include "providers/cuda/register.h"
-#include "providers/ops/bit_shift.h"
+#include "providers/kernel.h"
+#include "providers/ops/bits.h"
 #include "providers/ops/for_width.h"
 
 namespace onnx_fp8::cuda {

@@ -7,8 +7,8 @@
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/convert.h"
-#include "providers/cuda/register.h"
-#include "providers/ops/bit_cast.h"
+#include "providers/kernel.h"
+#include "providers/ops/bits.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -16,7 +16,7 @@
 #include "providers/cuda/core/elementwise.h"
 #include "providers/cuda/core/tiles.h"
 #include "providers/cuda/ops/device_window.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {

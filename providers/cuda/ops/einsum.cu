@@ -10,7 +10,7 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/gemm/product.h"
 #include "providers/cuda/ops/strided.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/einsum.h"
 

@@ -11,7 +11,7 @@
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/ops/indices.h"
 #include "providers/cuda/ops/units.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/for_width.h"
 
 namespace onnx_fp8::cuda {

@@ -9,7 +9,7 @@
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/class_labels.h"
 #include "providers/cuda/ops/loss_sum.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {

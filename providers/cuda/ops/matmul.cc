@@ -12,7 +12,7 @@
 #include "providers/cuda/gemm/finish.h"
 #include "providers/cuda/gemm/product.h"
 #include "providers/cuda/ops/convert.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/broadcast.h"
 #include "providers/ops/divide_up.h"

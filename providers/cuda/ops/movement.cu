@@ -13,7 +13,7 @@
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/strided.h"
 #include "providers/cuda/ops/units.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/movement.h"
 
 namespace onnx_fp8::cuda {

@@ -16,7 +16,7 @@
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/norm.h"
 #include "providers/cuda/ops/strided.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/broadcast.h"
 
 namespace onnx_fp8::cuda {

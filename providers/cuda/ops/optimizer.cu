@@ -8,7 +8,7 @@
 
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/many.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include "providers/ops/pad.h"
 
 #include "providers/cuda/ops/mapped.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {

@@ -10,7 +10,7 @@
 
 #include "providers/cuda/core/rows.h"
 #include "providers/cuda/ops/device_window.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {

@@ -11,7 +11,7 @@
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/ops/convert.h"
 #include "providers/cuda/ops/fill.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/seed.h"
 

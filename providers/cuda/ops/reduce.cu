@@ -11,7 +11,7 @@
 
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/many.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/reduction.h"
 
 namespace onnx_fp8::cuda {

@@ -3,7 +3,7 @@
 // The same elements under another shape: a plan makes the result an alias of
 // the operand, so that no kernel runs.
 #include "base/check.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "providers/cuda/core/best_of_warp.h"
 #include "providers/cuda/core/broadcast.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
 namespace {

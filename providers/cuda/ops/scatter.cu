@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "providers/cuda/ops/indices.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 #include "providers/ops/for_width.h"
 #include "providers/ops/scatter_reduction.h"
 

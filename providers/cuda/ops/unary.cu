@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "providers/cuda/core/broadcast.h"
-#include "providers/cuda/register.h"
+#include "providers/kernel.h"
 
 namespace onnx_fp8::cuda {
 namespace {

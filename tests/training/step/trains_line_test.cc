@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/graph/parse.h"
-#include "training/step/unused_parameters.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -5,6 +5,11 @@
 
 namespace onnx_fp8::cuda {
 
+// Attention (q, k, v, [relative,] [bias]) -> (y, lse): operands and results of
+// `ctx`. Errors: no float operands.
+void AttentionForward(KernelContext& ctx, const AttentionSizes& z,
+                      const AttentionInputs& in);
+
 // The workspace that AttentionBackward needs.
 size_t BackwardWorkspace(const AttentionSizes& z);
 
