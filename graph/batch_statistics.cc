@@ -5,6 +5,7 @@
 
 #include "graph/export_record.h"
 #include "graph/node_notes.h"
+#include "graph/op_facts.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -20,9 +21,9 @@ class Collector {
 
   void Visit(const Graph& graph) {
     for (const Node& node : graph.nodes()) {
-      if (node.Is("BatchNormalization")) {
-        Add(node, 3, kMean);
-        Add(node, 4, kVariance);
+      if (const int mean = FactsOf(node).statistics; mean >= 0) {
+        Add(node, static_cast<size_t>(mean), kMean);
+        Add(node, static_cast<size_t>(mean) + 1, kVariance);
       }
       for (const Graph* body : node.Subgraphs()) Visit(*body);
     }

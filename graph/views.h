@@ -6,8 +6,8 @@
 namespace onnx_fp8 {
 
 // Ops that move, reinterpret or round elements of their first operand (all
-// operands for Concat) and compute nothing: Transpose, Reshape, Squeeze,
-// Unsqueeze, Cast, Identity, Slice, Split, Concat, our RoundTo.
+// operands for Concat) and compute nothing: by their form, a copy, conversion,
+// reshape, transpose, slice, split or concat.
 bool IsViewOp(const Node& node);
 
 // The parameter (trained or frozen) that reaches `value` through views only;

@@ -203,7 +203,7 @@ std::vector<OpDefinition> OptimizerOps() {
                                            {"one_minus_beta1", kFloat},
                                            {"one_minus_beta2", kFloat},
                                            {"eps", kFloat}};
-  constexpr OpFacts update = {.kind = OpKind::kParameterUpdate, .gradient = 1};
+  constexpr OpFacts update = LateOp(OpKind::kParameterUpdate, {.gradient = 1});
   return {
       {"SGD",
        {{"weight_decay", kFloat}, {"lr_scale", kFloat}},

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/quantize_parts.h"
 #include "training/ranks/sharded_state.h"
@@ -95,7 +96,7 @@ class Sharder {
           reader->IsOurs("QuantizeTensor") || reader->IsOurs("QuantizeWith");
       if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
         quantizers_.push_back({parts.part, reader});
-      } else if (reader->IsOurs("RoundTo") &&
+      } else if (FactsOf(*reader).kind == OpKind::kRound &&
                  parts.wire == parts.whole->dtype &&
                  options_.spec.gather != GatherAs::kFloat) {
         Round(parts, reader);

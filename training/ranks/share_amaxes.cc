@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/quantize_parts.h"
 
 namespace onnx_fp8 {
 namespace {
 
-bool IsOverRanks(const Node& node, const char* op) {
-  return node.IsOurs(op) && node.String("group", "") == kTensorRanks;
+bool IsOverRanks(const Node& node, Collective collective) {
+  return FactsOf(node).collective == collective &&
+         node.String("group", "") == kTensorRanks;
 }
 
 bool IsQuantizer(const Node& node) {
@@ -29,7 +31,7 @@ class AmaxSharer {
   void Run(const std::set<std::string>& parts) {
     std::vector<Node*> gathers;
     for (Node& node : graph_.nodes()) {
-      if (IsOverRanks(node, "AllGather")) gathers.push_back(&node);
+      if (IsOverRanks(node, Collective::kAllGather)) gathers.push_back(&node);
     }
     std::vector<Node*> measured = Measured(parts);
     for (Node* gather : gathers) {
@@ -48,10 +50,10 @@ class AmaxSharer {
     }
     std::vector<Node*> quantizers;
     for (Node& node : graph_.nodes()) {
-      bool reads = IsOverRanks(node, "ReduceScatter");
+      bool reads = IsOverRanks(node, Collective::kReduceScatter);
       for (const Value* in : node.inputs()) reads |= parts.contains(in);
-      if (!reads || IsOverRanks(node, "AllReduce") ||
-          IsOverRanks(node, "AllGather")) {
+      if (!reads || IsOverRanks(node, Collective::kAllReduce) ||
+          IsOverRanks(node, Collective::kAllGather)) {
         continue;
       }
       bool measures = node.IsOurs("QuantizeTensor") ||

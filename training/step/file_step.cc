@@ -237,7 +237,8 @@ void AddSlots(const Graph& from, StepGraph* step) {
   if (n > 0) require(kScaleState, 1);
   if (AnyDelayed(step->fp8.slots)) require(kHistoryState, 2);
   for (const Node& node : step->graph->nodes()) {
-    if (node.IsOurs("UpdateScale")) step->fp8.q_max = node.in(3);
+    if (FactsOf(node).kind == OpKind::kScaleUpdate)
+      step->fp8.q_max = node.in(3);
   }
 }
 
@@ -410,7 +411,7 @@ const Node* QuantizerOf(const Value* row) {
   while (const Node* node = row->producer) {
     if (FactsOf(*node).kind == OpKind::kQuantize) return node;
     if (node->inputs().empty()) return nullptr;
-    bool chosen = node->Is("Where");
+    bool chosen = FactsOf(*node).kind == OpKind::kChoice;
     row = node->in(chosen ? (node->in(1)->producer ? 1 : 2) : 0);
   }
   return nullptr;
