@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 
 namespace onnx_fp8 {
 

@@ -81,7 +81,7 @@ ResidentLayer::ResidentLayer(const SessionOptions& options, const Tensor& input,
   Check(model.graph->inputs.size() == 1, "expected a model of one input, got ",
         model.graph->inputs.size());
   std::string name = model.graph->inputs[0]->name;
-  StepSource source = MakeStepSource(options, model, *evaluator, runner);
+  const StepSource source = MakeStepSource(options, model, *evaluator, runner);
   graph_ = BuildStepGraph(source, StepKind::kGradients, {{name, input.shape()}},
                           true)
                .graph;

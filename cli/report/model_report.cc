@@ -291,7 +291,6 @@ class Reporter {
         LossChunkBytes(options_.loss_chunk_bytes, options_.provider),
         1,
         evaluator_.get(),
-        {},
         false,
         options_.budgets,
         &runner_,

@@ -11,7 +11,6 @@
 #include "graph/op_facts.h"
 #include "providers/report/memory_report.h"
 #include "training/make_provider.h"
-#include "training/ranks/sharded_state.h"
 #include "training/step/pipelines.h"
 #include "training/step/step_graph.h"
 #include "training/step/training_model.h"
@@ -125,12 +124,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   for (const ParameterInfo& parameter : model.Parameters()) {
     if (parameter.trained) forecast.trained += NumElements(parameter.shape);
   }
-  StepSource source = MakeStepSource(options, model, *evaluator, runner);
-  source.mesh = spec.mesh;
-  if (spec.mesh.dp > 1 && options.shard.what != Sharding::kNone) {
-    source.shard = options.shard;
-    source.sharded = ParametersToShard(*model.graph);
-  }
+  const StepSource source =
+      MakeStepSource(options, model, *evaluator, runner, spec.mesh);
   StepGraph step = BuildStepGraph(source, StepKind::kTrain, shapes, false,
                                   ResolveValues(model.Inputs(), spec.values));
   forecast.tokens = TokensOf(*step.graph, model.loss.label);

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "graph/infer_shapes.h"
 #include "graph/onnx/import_lstm_internal.h"
+#include "graph/onnx/infer_shapes.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 
 #include <onnx/defs/schema.h>
 #include <onnx/shape_inference/implementation.h>

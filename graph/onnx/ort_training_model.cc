@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/ort_scores.h"
 

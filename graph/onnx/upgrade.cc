@@ -5,8 +5,8 @@
 #include <charconv>
 
 #include "base/check.h"
-#include "graph/infer_shapes.h"
 #include "graph/onnx/check_inference.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/onnx/old_forms_internal.h"
 
 namespace onnx_fp8 {

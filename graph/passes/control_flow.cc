@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {

@@ -3,7 +3,7 @@
 // Sequences of tensors exist only while the graph is walked: an exporter's
 // split and chunk become Split, stacks become Concat.
 #include "base/check.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {

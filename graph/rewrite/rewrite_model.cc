@@ -11,7 +11,7 @@
 #include "base/mapped_file.h"
 #include "graph/builder.h"
 #include "graph/fp8/scale_update.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/onnx/inline_functions_internal.h"
 #include "graph/onnx/model_file_internal.h"
 #include "graph/onnx/onnx_convert_internal.h"

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/joined.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/schemas/infer.h"
 #include "graph/schemas/quantize.h"
 #include "graph/schemas/quantize_padded.h"

@@ -23,32 +23,23 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr char kSgd[] = R"(
-(param, grad, lr, grad_scale, ok) => (param_out) {
+// SGDMomentum moves in another direction, and keeps a buffer.
+std::string SgdBody(bool momentum) {
+  auto only = [=](const char* text) { return momentum ? text : ""; };
+  return Concat("(param, grad, ", only("buffer, "),
+                "lr, grad_scale, ok) => (param_out", only(", buffer_out"),
+                ") {",
+                R"(
   decay_f = Constant <value_float: float = @weight_decay> ()
   lr_scale_f = Constant <value_float: float = @lr_scale> ()
-  lr_d = Cast <to: int = 11> (lr)
-  lr_scale_d = Cast <to: int = 11> (lr_scale_f)
-  rate_d = Mul (lr_d, lr_scale_d)
-  rate = CastLike (rate_d, param)
-  decay = CastLike (decay_f, param)
-  clip = CastLike (grad_scale, param)
-  scaled = Mul (grad, clip)
-  pull = Mul (decay, param)
-  g = Add (scaled, pull)
-  move = Mul (rate, g)
-  moved = Sub (param, move)
-  param_out = Where (ok, moved, param)
-})";
-
-constexpr char kMomentum[] = R"(
-(param, grad, buffer, lr, grad_scale, ok) => (param_out, buffer_out) {
-  decay_f = Constant <value_float: float = @weight_decay> ()
-  lr_scale_f = Constant <value_float: float = @lr_scale> ()
+)",
+                only(R"(
   momentum_f = Constant <value_float: float = @momentum> ()
   nesterov_i = Constant <value_int: int = @nesterov> ()
   nesterov = Cast <to: int = 9> (nesterov_i)
   momentum = CastLike (momentum_f, param)
+)"),
+                R"(
   lr_d = Cast <to: int = 11> (lr)
   lr_scale_d = Cast <to: int = 11> (lr_scale_f)
   rate_d = Mul (lr_d, lr_scale_d)
@@ -58,16 +49,20 @@ constexpr char kMomentum[] = R"(
   scaled = Mul (grad, clip)
   pull = Mul (decay, param)
   g = Add (scaled, pull)
+)",
+                only(R"(
   old = Mul (momentum, buffer)
   b = Add (old, g)
   ahead = Mul (momentum, b)
   look = Add (g, ahead)
   direction = Where (nesterov, look, b)
-  move = Mul (rate, direction)
+)"),
+                "move = Mul (rate, ", momentum ? "direction" : "g", ")", R"(
   moved = Sub (param, move)
   param_out = Where (ok, moved, param)
-  buffer_out = Where (ok, b, buffer)
-})";
+)",
+                only("buffer_out = Where (ok, b, buffer)"), "}");
+}
 
 // Adam and AdamW differ in one line each for the gradient and the parameter.
 constexpr char kAdam[] = R"(
@@ -203,11 +198,13 @@ std::vector<OpDefinition> OptimizerOps() {
                                            {"one_minus_beta1", kFloat},
                                            {"one_minus_beta2", kFloat},
                                            {"eps", kFloat}};
+  static const std::string plain = SgdBody(false),
+                           with_momentum = SgdBody(true);
   constexpr OpFacts update = LateOp(OpKind::kParameterUpdate, {.gradient = 1});
   return {
       {"SGD",
        {{"weight_decay", kFloat}, {"lr_scale", kFloat}},
-       kSgd,
+       plain.c_str(),
        [](Node& node) { Infer(node, 0, SgdScalars()); },
        update},
       {"SGDMomentum",
@@ -215,7 +212,7 @@ std::vector<OpDefinition> OptimizerOps() {
         {"lr_scale", kFloat},
         {"momentum", kFloat},
         {"nesterov", kInt}},
-       kMomentum,
+       with_momentum.c_str(),
        [](Node& node) { Infer(node, 1, SgdScalars()); },
        update},
       {"Adam", adam, AdamBody().c_str(),

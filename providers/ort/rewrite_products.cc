@@ -9,7 +9,7 @@
 #include "graph/fp8/fp8_rewrite.h"
 #include "graph/fp8/gemm_matrices.h"
 #include "graph/fp8/scale_names.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/op_facts.h"
 #include "graph/passes/trained_parameters.h"
 

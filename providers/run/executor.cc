@@ -142,11 +142,33 @@ Executor::Executor(std::shared_ptr<const Graph> graph,
       plan_(MakePlan(*graph_, provider.Kernels(), provider.device(),
                      provider.queue())),
       arena_(arena ? std::move(arena)
-                   : std::make_shared<SharedArena>(provider)) {}
+                   : std::make_shared<SharedArena>(provider)),
+      users_(plan_.slots.size()) {
+  for (size_t i = 0; i < plan_.steps.size(); i += plan_.steps[i].together) {
+    const std::span<const Step> steps(&plan_.steps[i], plan_.steps[i].together);
+    for (const Step& step : steps) {
+      for (const std::vector<int>* operands : {&step.inputs, &step.outputs}) {
+        for (int slot : *operands) {
+          if (slot < 0) continue;
+          users_[static_cast<size_t>(slot)].push_back(calls_.size());
+        }
+      }
+    }
+    Call& call = calls_.emplace_back();
+    call.steps = steps;
+    call.operands.resize(steps.size());
+  }
+}
 
-// All memory but the arena that stays from Run to Run.
+// All memory that stays from Run to Run.
 void Executor::TakeMemory() {
-  if (!slots_.empty()) return;
+  Allocated(plan_, [&] {
+    if (slots_.empty()) TakeOwn();
+    arena_->Reserve(plan_.arena_bytes);
+  });
+}
+
+void Executor::TakeOwn() {
   if (plan_.amaxes > 0) {
     auto bytes = static_cast<int64_t>(plan_.amaxes * sizeof(AmaxCell));
     amaxes_ = provider_.NewTensor(DType::kUInt8, {bytes});
@@ -179,7 +201,12 @@ struct Executor::AtEnd {
   Executor& executor;
   ~AtEnd() {
     if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
-    executor.Unbind();
+    executor.beside_.clear();
+    executor.awaited_ = 0;
+    for (auto* taken :
+         {&executor.feeds_, &executor.states_, &executor.fetched_}) {
+      taken->clear();
+    }
     executor.works_.reset();
   }
 };
@@ -191,15 +218,15 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
         "half updated: restore it first");
   AtEnd at_end{*this};
   draw_ = draw;
-  BindArena();
+  TakeMemory();
   if (draw_on_device_.defined()) {
     provider_.CopyIn(Tensor::Scalar(draw), draw_on_device_);
   }
-  BindFeeds(feeds);
-  BindState(state);
+  TakeFeeds(feeds);
+  TakeState(state);
   CheckAliases();
   if (!compared_) CompareCollectives();
-  BindFetched();
+  TakeFetched();
   BindSlots();
   if (Records()) {
     RunOrReplay(state);
@@ -214,7 +241,7 @@ void Executor::RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
                        uint64_t draw) {
   AtEnd at_end{*this};
   draw_ = draw;
-  BindArena();
+  TakeMemory();
   if (feed_inputs_.empty()) {
     for (const Value* value : plan_.feeds) {
       auto it = std::ranges::find(graph_->inputs, value);
@@ -226,7 +253,7 @@ void Executor::RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
     CheckType("input", *plan_.feeds[i], feed);
     feeds_.push_back(feed);
   }
-  BindResults(feeds, results);
+  TakeResults(feeds, results);
   BindSlots();
   TensorMap no_state;
   RunSteps(no_state);
@@ -237,7 +264,7 @@ void Executor::RunInto(std::span<const Tensor> feeds, std::span<Tensor> results,
 }
 
 // Several outputs may be views of one buffer: the first gives its memory.
-void Executor::BindResults(std::span<const Tensor> feeds,
+void Executor::TakeResults(std::span<const Tensor> feeds,
                            std::span<const Tensor> results) {
   fetched_.resize(plan_.fetched.size());
   for (size_t i = 0; i < results.size(); ++i) {
@@ -294,14 +321,14 @@ void Executor::RunSteps(TensorMap& state) {
   NoteWork({}, Lane::kHost);
   size_t begun = 0;  // steps
   try {
-    while (begun < plan_.steps.size()) {
-      const Step& step = plan_.steps[begun];
+    for (Call& call : calls_) {
+      const Step& step = call.steps[0];
       Await(step.awaits);
       begun += step.together;
       if (RunsBeside(step)) {
-        StartBeside({&step, step.together});
+        StartBeside(call);
       } else if (IsNeeded(step)) {
-        RunStep({&step, step.together});
+        RunCall(call);
       }
     }
     Await(awaited_ + beside_.size());
@@ -376,7 +403,7 @@ Tensor Executor::Fed(size_t i, const Tensor& feed) {
   return own;
 }
 
-void Executor::BindFetched() {
+void Executor::TakeFetched() {
   if (Records() && !own_fetched_.empty()) {
     fetched_ = own_fetched_;
     return;
@@ -393,19 +420,21 @@ TensorMap Executor::Outputs() {
     for (size_t i = 0; i < fetched_.size(); ++i) {
       fetched_[i] = provider_.Clone(own_fetched_[i]);
     }
-    BindSlots();
   }
   TensorMap outputs;
   for (auto [value, at] : plan_.outputs) {
-    auto slot = static_cast<size_t>(at);
-    bool fed = plan_.slots[slot].place == Place::kFeed;
-    outputs[value->name] =
-        Records() && fed ? provider_.Clone(slots_[slot]) : slots_[slot];
+    const Slot& slot = plan_.slots[static_cast<size_t>(at)];
+    const Tensor* taken = Taken(slot);
+    Tensor& output = outputs[value->name];
+    output = taken ? taken->Reshaped(*slot.value->shape)
+                   : slots_[static_cast<size_t>(at)];
+    if (Records() && slot.place == Place::kFeed)
+      output = provider_.Clone(output);
   }
   return outputs;
 }
 
-void Executor::BindFeeds(const TensorMap& feeds) {
+void Executor::TakeFeeds(const TensorMap& feeds) {
   for (const auto& [name, tensor] : feeds) {
     const Value* value = graph_->Find(name);
     if (!value || !IsFeed(*value)) {
@@ -427,7 +456,7 @@ void Executor::BindFeeds(const TensorMap& feeds) {
   }
 }
 
-void Executor::BindState(TensorMap& state) {
+void Executor::TakeState(TensorMap& state) {
   for (const Value* value : plan_.states) {
     auto it = state.find(value->name);
     if (it == state.end()) continue;
@@ -474,61 +503,34 @@ void Executor::CheckAliases() const {
   }
 }
 
+// The memory of a slot that the caller gives or gets; null for others.
+const Tensor* Executor::Taken(const Slot& slot) const {
+  switch (slot.place) {
+    case Place::kFeed:
+      return &feeds_[slot.at];
+    case Place::kState:
+      return &states_[slot.at];
+    case Place::kFetched:
+      return &fetched_[slot.at];
+    default:
+      return nullptr;
+  }
+}
+
+// Calls keep their operands while these lie where the last Run found them.
 // Another executor may have moved the arena.
-void Executor::BindArena() {
-  Allocated(plan_, [&] {
-    TakeMemory();
-    arena_->Reserve(plan_.arena_bytes);
-  });
-  if (bound_arena_ == arena_->data()) return;
-  bound_arena_ = arena_->data();
-  auto* begin = static_cast<char*>(arena_->data());
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = plan_.slots[i];
-    if (slot.place != Place::kArena) continue;
-    // The view needs no owner, because the arena outlives it.
-    slots_[i] = Tensor::View(StoredAs(*slot.value), *slot.value->shape, nullptr,
-                             begin + slot.at, provider_.device());
-  }
-}
-
 void Executor::BindSlots() {
+  auto* arena = static_cast<char*>(arena_->data());
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
-    const Tensor* base = nullptr;
-    switch (slot.place) {
-      case Place::kFeed:
-        base = &feeds_[slot.at];
-        break;
-      case Place::kState:
-        base = &states_[slot.at];
-        break;
-      case Place::kFetched:
-        base = &fetched_[slot.at];
-        break;
-      default:
-        continue;
-    }
-    slots_[i] = base->Reshaped(*slot.value->shape);
-  }
-}
-
-void Executor::Unbind() {
-  for (std::vector<Tensor>* list : {&feeds_, &states_, &fetched_}) {
-    list->clear();
-  }
-  for (Operands& o : call_.operands) {
-    o.inputs.clear();
-    o.outputs.clear();
-  }
-  beside_.clear();
-  awaited_ = 0;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    Place place = plan_.slots[i].place;
-    if (place == Place::kFeed || place == Place::kState ||
-        place == Place::kFetched) {
-      slots_[i] = Tensor();
-    }
+    const Tensor* taken = Taken(slot);
+    if (!taken && slot.place != Place::kArena) continue;
+    void* data = taken ? const_cast<void*>(taken->raw()) : arena + slot.at;
+    if (slots_[i].defined() && slots_[i].raw() == data) continue;
+    slots_[i] =
+        Tensor::View(taken ? taken->dtype() : StoredAs(*slot.value),
+                     *slot.value->shape, nullptr, data, provider_.device());
+    for (size_t call : users_[i]) calls_[call].bound = false;
   }
 }
 
@@ -539,30 +541,38 @@ bool Executor::IsNeeded(const Step& step) const {
   });
 }
 
-void Executor::Bind(Call& call, void* queue) {
-  const size_t count = call.steps.size();
-  if (call.operands.size() < count) call.operands.resize(count);
-  auto in_slot = [&](int slot) {
-    return slot < 0 ? Tensor() : slots_[static_cast<size_t>(slot)];
-  };
+void Executor::BindOperands(Call& call) {
   auto bind = [&](const std::vector<int>& from, std::vector<Tensor>& to) {
     to.resize(from.size());
-    std::ranges::transform(from, to.begin(), in_slot);
+    std::ranges::transform(from, to.begin(), [&](int slot) {
+      return slot < 0 ? Tensor() : slots_[static_cast<size_t>(slot)];
+    });
   };
-  call.contexts.clear();
-  for (size_t k = 0; k < count; ++k) {
+  for (size_t k = 0; k < call.steps.size(); ++k) {
     const Step& step = call.steps[k];
     Operands& o = call.operands[k];
     bind(step.inputs, o.inputs);
     bind(step.outputs, o.outputs);
     o.measured.clear();
     for (int i : step.measured_amax) o.measured.push_back(AmaxAt(i));
+  }
+  call.bound = true;
+}
+
+void Executor::MakeContexts(Call& call, void* queue) {
+  if (!call.bound) BindOperands(call);
+  call.contexts.clear();
+  for (size_t k = 0; k < call.steps.size(); ++k) {
+    const Step& step = call.steps[k];
+    Operands& o = call.operands[k];
     KernelContext& context =
         call.contexts.emplace_back(*step.node, o.inputs, o.outputs, draw_);
     context.SetAmaxes(AmaxAt(step.known_amax), o.measured,
                       AmaxAt(step.own_amax));
     context.set_queue(queue);
-    context.set_workspace(in_slot(step.workspace));
+    if (step.workspace >= 0) {
+      context.set_workspace(slots_[static_cast<size_t>(step.workspace)]);
+    }
     context.set_groups(groups_);
     context.set_draw_on_device(
         static_cast<const uint64_t*>(draw_on_device_.raw()));
@@ -582,6 +592,7 @@ void Executor::RunKernels(Call& call) const {
     }
     if (profiler_) provider_.Synchronize();
   } catch (const std::exception& error) {
+    call.bound = false;  // the kernel may have replaced a result
     std::string text = error.what();
     if (dynamic_cast<const Error*>(&error) && Names(text, call.steps)) throw;
     Fail("[", WhereOf(call.steps), "] ", text);
@@ -590,7 +601,7 @@ void Executor::RunKernels(Call& call) const {
 }
 
 // A kernel must leave its results in the memory that the plan gave it.
-void Executor::Conclude(const Call& call) {
+void Executor::Conclude(Call& call) {
   if (profiler_) {
     AddTimes(call.steps, call.begin, call.end, call.lane, *profiler_);
   }
@@ -601,19 +612,20 @@ void Executor::Conclude(const Call& call) {
       if (step.outputs[i] < 0) continue;
       const Tensor& slot = slots_[static_cast<size_t>(step.outputs[i])];
       if (outputs[i].raw() == slot.raw()) continue;
+      call.bound = false;
       Fail("[", step.node->Where(), "] its kernel put output ", i,
            " into memory that is not the plan's");
     }
   }
 }
 
-void Executor::RunStep(std::span<const Step> steps) {
-  call_.steps = steps;
-  Bind(call_, provider_.queue());
-  RunKernels(call_);
-  NoteWork(steps, Lane::kHost);
-  if (IsCollective(steps[0])) AddTransfer(call_, call_.end - call_.begin);
-  Conclude(call_);
+void Executor::RunCall(Call& call) {
+  call.lane = Lane::kHost;
+  MakeContexts(call, provider_.queue());
+  RunKernels(call);
+  NoteWork(call.steps, Lane::kHost);
+  if (IsCollective(call.steps[0])) AddTransfer(call, call.end - call.begin);
+  Conclude(call);
 }
 
 // ---- collectives beside other steps
@@ -626,17 +638,16 @@ bool Executor::RunsBeside(const Step& step) const {
   return (device ? !profiler_ : step.beside) && provider_.side_queue();
 }
 
-void Executor::StartBeside(std::span<const Step> steps) {
+void Executor::StartBeside(Call& call) {
   SideQueue& side = *provider_.side_queue();
-  Call& call = beside_.emplace_back();
-  call.steps = steps;
+  beside_.push_back(&call);
   call.lane = Lane::kBeside;
-  Bind(call, side.queue());
+  MakeContexts(call, side.queue());
   side.Start([this, &call] {
     RunKernels(call);
     NoteWork(call.steps, Lane::kBeside);
   });
-  if (steps[0].beside) return;
+  if (call.steps[0].beside) return;
   Await(awaited_ + 1);
   --awaited_;  // the plan counts only those beside other steps
 }
@@ -645,8 +656,8 @@ void Executor::Await(size_t count) {
   for (; awaited_ < count && !beside_.empty(); ++awaited_) {
     const Clock::time_point begin = Clock::now();
     provider_.side_queue()->Await();
-    AddTransfer(beside_.front(), Clock::now() - begin);
-    Conclude(beside_.front());
+    AddTransfer(*beside_.front(), Clock::now() - begin);
+    Conclude(*beside_.front());
     beside_.pop_front();
   }
 }

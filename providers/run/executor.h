@@ -93,24 +93,27 @@ class Executor {
   void set_transfer_times(TransferTimes* times) { times_ = times; }
 
  private:
-  Tensor Fed(size_t i, const Tensor& feed);
-  void BindFeeds(const TensorMap& feeds);
-  void BindState(TensorMap& state);
-  void CheckAliases() const;
   void TakeMemory();
-  void BindArena();
+  void TakeOwn();
+  Tensor Fed(size_t i, const Tensor& feed);
+  void TakeFeeds(const TensorMap& feeds);
+  void TakeState(TensorMap& state);
+  void TakeFetched();
+  void TakeResults(std::span<const Tensor> feeds, std::span<const Tensor>);
+  void CheckAliases() const;
+  const Tensor* Taken(const Slot& slot) const;
   void BindSlots();
-  void Unbind();
-  struct AtEnd;  // of a Run, whether or not it fails
-  bool IsNeeded(const Step& step) const;
   // Steps that run together, or one, with what their kernels find.
   struct Call;
-  void Bind(Call& call, void* queue);
+  void BindOperands(Call& call);
+  struct AtEnd;  // of a Run, whether or not it fails
+  bool IsNeeded(const Step& step) const;
+  void MakeContexts(Call& call, void* queue);
   void RunKernels(Call& call) const;
-  void Conclude(const Call& call);
-  void RunStep(std::span<const Step> steps);
+  void Conclude(Call& call);
+  void RunCall(Call& call);
   bool RunsBeside(const Step& step) const;
-  void StartBeside(std::span<const Step> steps);
+  void StartBeside(Call& call);
   // Waits for the first `count` of the calls that run beside other steps.
   void Await(size_t count);
   // The host waited for the call's collectives.
@@ -121,8 +124,6 @@ class Executor {
   void NoteWork(std::span<const Step> steps, Lane lane);
   void RunOrReplay(TensorMap& state);
   std::vector<const void*> Addresses() const;
-  void BindFetched();
-  void BindResults(std::span<const Tensor> feeds, std::span<const Tensor>);
   TensorMap Outputs();
   AmaxCell* AmaxAt(int i) {
     return i < 0 ? nullptr : static_cast<AmaxCell*>(amaxes_.raw()) + i;
@@ -134,8 +135,9 @@ class Executor {
   ExecutionProvider& provider_;
   Plan plan_;
   std::shared_ptr<SharedArena> arena_;
-  const void* bound_arena_ = nullptr;  // where the slots lie
-  std::vector<Tensor> slots_;          // one per slot of the plan
+  // One per slot of the plan, where the last Run found it. Only constants keep
+  // their memory alive.
+  std::vector<Tensor> slots_;
   // If the provider records: the steps of a Run, and the addresses of state and
   // arena that they use. Feeds and results then have memory of their own.
   std::unique_ptr<Recording> recording_;
@@ -155,16 +157,17 @@ class Executor {
   };
   struct Call {
     std::span<const Step> steps;
-    // One each; they keep their memory from call to call.
-    std::vector<Operands> operands;
+    bool bound = false;              // `operands` are in the slots' memory
+    std::vector<Operands> operands;  // one per step, as the contexts
     std::vector<KernelContext> contexts;
     Profiler::Clock::time_point begin, end;
     Lane lane = Lane::kHost;
   };
-  Call call_;
-  std::deque<Call> beside_;  // that are not awaited yet
-  size_t awaited_ = 0;       // in this Run
-  Tensor amaxes_;            // array of AmaxCells
+  std::vector<Call> calls_;                 // all of the plan, in its order
+  std::vector<std::vector<size_t>> users_;  // by slot: calls with that operand
+  std::deque<Call*> beside_;                // that are not awaited yet
+  size_t awaited_ = 0;                      // in this Run
+  Tensor amaxes_;                           // array of AmaxCells
   uint64_t draw_ = 0;
   Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;

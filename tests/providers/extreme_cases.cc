@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/passes/expand_missing.h"

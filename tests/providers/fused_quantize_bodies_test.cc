@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/passes/expand_missing.h"

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "data/safetensors.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/onnx/onnx_io.h"
 #include "tests/training/corpus_case.h"
 

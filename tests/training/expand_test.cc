@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "graph/builder.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/schemas.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/training/gradient_check.h"

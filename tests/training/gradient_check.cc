@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "graph/builder.h"
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/passes/expand.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/cpu/cpu_provider.h"

@@ -356,13 +356,15 @@ TEST(TensorParallel, LaterBatchesDivideAlike) {
   PassRunner runner = MakePassRunner(options);
   const TrainingModel model = LoadTrainingModel(options, runner);
   const auto evaluator = MakeEvaluator();
-  StepSource source = MakeStepSource(options, model, *evaluator, runner);
-  source.mesh.tp = 2;
-  source.splits.emplace();
+  const StepSource source =
+      MakeStepSource(options, model, *evaluator, runner, {.tp = 2});
+  StepLayout layout;
+  layout.splits.emplace();
   ExpectError(
       [&] {
         BuildStepGraph(source, StepKind::kTrain,
-                       {{"x", {6, kIn}}, {"labels", {6}}});
+                       {{"x", {6, kIn}}, {"labels", {6}}}, false, {}, {},
+                       layout);
       },
       "expected the ranks of the axis tp to divide fc.weight as in the first "
       "step: batches of these sizes need it divided");

@@ -5,7 +5,7 @@
 // transformation, and gradient and kernel can't disagree.
 #include <algorithm>
 
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {

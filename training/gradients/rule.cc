@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 
 namespace onnx_fp8 {
 

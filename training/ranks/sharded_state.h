@@ -65,9 +65,6 @@ class ShardedState {
   ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
                const Graph& model);
 
-  // Parameters that the axis dp divides, with the shapes of the whole tensors.
-  const std::map<std::string, Shape>& parameters() const { return rows_; }
-
   // Whether ranks keep parts of tensors.
   bool is_shared() const { return !rows_.empty() || tensor_ranks() > 1; }
 

@@ -21,7 +21,6 @@
 #include "training/session/export_model.h"
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
-#include "training/session/run_scales.h"
 #include "training/state/carry_scales.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
@@ -269,6 +268,103 @@ std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
                 Mebibytes(device.free), " free of ", Mebibytes(device.total));
 }
 
+// All that the graphs of a session's run have in common because its first steps
+// or its checkpoint laid it out. Scales of a checkpoint go on in the slots that
+// the first step lays out.
+class RunLayout {
+ public:
+  // `model` and `state` must outlive this.
+  RunLayout(const Graph* model, StateStore* state)
+      : model_(*model), state_(*state) {}
+
+  const StepLayout& get() const { return layout_; }
+
+  // Call this before a graph of that kind is built. Whether it lays out the
+  // slots; then LayOut follows.
+  bool Begin(StepKind kind) {
+    bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
+    if (!trains || laid_out_) return false;
+    layout_.slots.reset();
+    return true;
+  }
+
+  // The slots of `step`, and their state. Returns a remark about what happened
+  // to the scales of a checkpoint. Errors: a value of the model has the name of
+  // that state.
+  std::string LayOut(const StepGraph& step) {
+    ScaleState fresh;
+    fresh.slots = step.fp8.slots;
+    for (ScaleSlot& slot : fresh.slots) slot.amax = nullptr;
+    for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
+                                {kHistoryState, &fresh.history}}) {
+      // A checkpoint's scales are found by these names.
+      const Value* own = model_.Find(name);
+      Check(fresh.slots.empty() || !own || own->role == Role::kScale, "[",
+            model_.file, "] expected no value named ", name,
+            ", the name of the scales of a run: rename it in the model");
+      const Value* value = step.graph->Find(name);
+      if (value && value->role == Role::kScale) *tensor = value->data.Clone();
+    }
+    std::string remark;
+    if (restored_) {
+      remark = CarryScales(*restored_, &fresh);
+      Erase(&state_.tensors());
+    }
+    if (fresh.scale.defined()) state_.Set(kScaleState, fresh.scale);
+    if (fresh.history.defined()) state_.Set(kHistoryState, fresh.history);
+    layout_.slots = std::move(fresh.slots);
+    restored_.reset();
+    laid_out_ = true;
+    return remark;
+  }
+
+  // The scales of a checkpoint. `same`: its recipe is the session's; evaluation
+  // uses its slots until a step has laid out this run's. `measured`: a step
+  // measured them; otherwise the run lays out its own. `scales`: they replace
+  // the static ones of the session.
+  void Adopt(ScaleState kept, bool same, bool measured,
+             std::optional<StaticScales> scales) {
+    layout_.slots.reset();
+    if (same) layout_.slots = kept.slots;
+    layout_.new_scales = true;
+    if (scales) layout_.scales = std::move(scales);
+    restored_.reset();
+    if (measured) restored_ = std::move(kept);
+    laid_out_ = false;
+  }
+
+  // A step has measured all scales. Whether later graphs therefore differ.
+  bool UseKept() {
+    bool measured = std::exchange(layout_.new_scales, false);
+    return measured && !layout_.slots->empty();
+  }
+
+  void Divide(const StepGraph& step) { layout_.splits = step.splits; }
+  void Learn(const LossSpec& loss) { layout_.class_axis = loss.class_axis; }
+
+  // Takes the state of scales out of `tensors`. A tensor of the model that
+  // happens to have such a name stays.
+  void Erase(TensorMap* tensors) const {
+    for (const char* name : {kScaleState, kHistoryState}) {
+      if (!model_.Find(name)) tensors->erase(name);
+    }
+  }
+
+  std::vector<ScaleInfo> Infos() const {
+    if (!layout_.slots) return {};
+    bool kept = state_.Has(kScaleState);
+    return ScaleInfos(*layout_.slots,
+                      kept ? state_.Host(kScaleState) : Tensor());
+  }
+
+ private:
+  const Graph& model_;
+  StateStore& state_;
+  StepLayout layout_;
+  bool laid_out_ = false;               // the slots, by a step of this run
+  std::optional<ScaleState> restored_;  // until then: a checkpoint's
+};
+
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
@@ -280,9 +376,11 @@ class Session : public TrainingSession {
         model_(LoadSessionModel(&options_, runner_)),
         evaluator_(MakeEvaluator()),
         arena_(std::make_shared<SharedArena>(*provider_)),
-        source_(MakeStepSource(options_, model_, *evaluator_, runner_, ranks)),
+        source_(MakeStepSource(options_, model_, *evaluator_, runner_,
+                               ranks ? ranks->mesh() : Mesh{},
+                               ranks ? ranks->tensor_rank() : 0)),
         state_(*provider_),
-        scales_(&source_, &state_),
+        layout_(model_.graph.get(), &state_),
         order_(ranks),
         sharded_(options.shard, ranks, *model_.graph),
         plans_(options.max_plans),
@@ -306,7 +404,6 @@ class Session : public TrainingSession {
       }
     }
     for (const auto& [name, count] : model_.batches) state_.Set(name, count);
-    source_.sharded = sharded_.parameters();
     if (!options.timeline.empty()) {
       CheckTimeline(options, *provider_);
       timeline_ = std::make_unique<DeviceTimeline>(*provider_, options.timeline,
@@ -418,7 +515,7 @@ class Session : public TrainingSession {
     return notes;
   }
 
-  std::vector<ScaleInfo> Scales() const override { return scales_.Infos(); }
+  std::vector<ScaleInfo> Scales() const override { return layout_.Infos(); }
 
   MemoryInfo Memory() const override {
     return {.arena_bytes = arena_->bytes(),
@@ -457,7 +554,8 @@ class Session : public TrainingSession {
     checkpoint.seed = options_.seed;
     checkpoint.model = model_.Fingerprint();
     checkpoint.notes = notes;
-    AddStateNotes(skipped_, source_.slots, options_.recipe, &checkpoint.notes);
+    AddStateNotes(skipped_, layout_.get().slots, options_.recipe,
+                  &checkpoint.notes);
     SaveOptions save;
     save.before_rename = before_rename;
     SourceMap state;
@@ -481,7 +579,7 @@ class Session : public TrainingSession {
     RequireWholeState();
     RequireUpdated("state");
     StateNotes notes;
-    AddStateNotes(skipped_, source_.slots, options_.recipe, &notes);
+    AddStateNotes(skipped_, layout_.get().slots, options_.recipe, &notes);
     TensorMap tensors;
     for (const auto& [name, tensor] : state_.tensors()) {
       if (!sums_.contains(name)) tensors[name] = state_.Host(name);
@@ -553,7 +651,7 @@ class Session : public TrainingSession {
       *kept = kept->Clone();  // a clone outlives the file
     }
     bool same = RecipeOf(notes) == options_.recipe;
-    if (!same) scales_.Erase(&state);
+    if (!same) layout_.Erase(&state);
     skipped_ = SkippedSteps(notes, folder);
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
@@ -564,9 +662,10 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state) state_.Set(name, tensor);
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
-    if (options_.scales.empty()) source_.fp8.scales = AsStatic(scales, folder);
+    std::optional<StaticScales> as_static;
+    if (options_.scales.empty()) as_static = AsStatic(scales, folder);
     // Before the first step none is measured.
-    scales_.Adopt(std::move(scales), same, step_ > 0);
+    layout_.Adopt(std::move(scales), same, step_ > 0, std::move(as_static));
     step_done_ = false;
     plans_.Clear();
     EraseStateNotes(&notes);
@@ -585,8 +684,7 @@ class Session : public TrainingSession {
 
   // No part is measured any more before a kept scale quantizes it.
   void UseKeptScales() {
-    bool measured = std::exchange(source_.new_scales, false);
-    if (!measured || source_.mesh.tp == 1 || source_.slots->empty()) return;
+    if (!layout_.UseKept() || source_.mesh.tp == 1) return;
     Settle();
     plans_.Clear();
   }
@@ -594,7 +692,7 @@ class Session : public TrainingSession {
   // The first step tells which layers the ranks of the axis tp divide.
   void DivideState(const StepGraph& step) {
     AddRemark(LayersRemark(step.layers, options_.model, ranks_->mesh().tp));
-    source_.splits = step.splits;
+    layout_.Divide(step);
     sharded_.Divide(step.splits, model_.graph.get(), &state_);
   }
 
@@ -626,17 +724,20 @@ class Session : public TrainingSession {
 
   PlannedStep NewPlan(PlanKey key, bool input_gradients) {
     const StepKind kind = key.kind;
-    const bool lays_out = scales_.Begin(kind);
+    const bool lays_out = layout_.Begin(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
     PlannedStep planned;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
-                                  key.values, key.label);
-    if (key.label) model_.loss = source_.loss = planned.step.loss_spec;
+                                  key.values, key.label, layout_.get());
+    if (key.label) {
+      model_.loss = planned.step.loss_spec;
+      layout_.Learn(model_.loss);
+    }
     key.values = planned.step.specialized.values;
     if (!sharded_.is_known()) DivideState(planned.step);
     if (lays_out) {
-      AddRemark(scales_.LayOut(planned.step));
+      AddRemark(layout_.LayOut(planned.step));
       // Earlier plans for evaluation may have another layout.
       plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
@@ -765,7 +866,7 @@ class Session : public TrainingSession {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
     return Planned(key, [&] {
       PlannedStep apply;
-      apply.step = BuildApplyGraph(source_, key.sums);
+      apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
       apply.key = key;
       return apply;
     });
@@ -809,9 +910,9 @@ class Session : public TrainingSession {
   std::unique_ptr<Evaluator> evaluator_;
   std::shared_ptr<SharedArena> arena_;  // of all plans: only one runs at a time
   std::unique_ptr<Profiler> profiler_;
-  StepSource source_;
+  const StepSource source_;
   StateStore state_;
-  RunScales scales_;
+  RunLayout layout_;
   CollectiveOrder order_;
   ShardedState sharded_;
   int64_t step_ = 0;

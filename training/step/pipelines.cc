@@ -226,6 +226,43 @@ Passes CollectivePasses(const StepSource& source) {
   return list;
 }
 
+// `kernels` and `options` must outlive the passes.
+Passes KernelPasses(const KernelRegistry& kernels,
+                    const SessionOptions& options, const Evaluator* evaluator) {
+  Passes list;
+  // Steps that train are unrolled already.
+  if (!kernels.Find("", "LSTM")) {
+    list.push_back({"UnrollRecurrent", [&options](Graph& g) {
+                      Spending spending(options.budgets);
+                      UnrollRecurrent(g, &spending);
+                    }});
+  }
+  Append(
+      &list,
+      {{"ExpandMissing",
+        [&kernels, &options, evaluator](Graph& g) {
+          ExpandMissing(g, kernels,
+                        {options.expand.begin(), options.expand.end()},
+                        evaluator, options.budgets,
+                        options.strict ? Missing::kLeave : Missing::kExpand);
+        }},
+       {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
+       {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
+       {"StoreMxScales", [&](Graph& g) { StoreMxScales(g, kernels); },
+        kMaySkip},
+       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
+       {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
+       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
+       {"JoinOrientations", [&](Graph& g) { JoinOrientations(g, kernels); },
+        kMaySkip},
+       {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
+        kMaySkip},
+       {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip},
+       {"JoinLossGradient", [&](Graph& g) { JoinLossGradient(g, kernels); },
+        kMaySkip}});
+  return list;
+}
+
 // The passes know the weights of linear layers by their role, and masks by
 // values that depend on no weight.
 void MarkWeights(Graph& graph) {
@@ -341,13 +378,22 @@ void SetFirstValues(const std::vector<Initialization>& initializations,
 
 }  // namespace
 
+// The lists of a step on one rank have all such passes. None of them runs.
 std::vector<std::string> PassesToSkip() {
-  return {"SliceBeforeProduct", "FuseRotary",        "FuseAttention",
-          "KeepRowOrder",       "FuseActivations",   "FuseNorms",
-          "FuseLoss",           "FuseBiasGradients", "FoldTranspose",
-          "MakeKMajor",         "StoreMxScales",     "StoreNarrow",
-          "PadOperands",        "FuseQuantize",      "JoinOrientations",
-          "FuseColumnSums",     "AddToSums",         "JoinLossGradient"};
+  const StepSource source{.loss = {.kind = "any"}};
+  const StepLayout layout;
+  const KernelRegistry kernels;
+  const SessionOptions options;
+  StepBuilder step(source, layout, StepKind::kTrain);
+  Passes list = ForwardPasses(step, source, StepKind::kTrain);
+  Append(&list, StepPasses(step, source, StepKind::kTrain, false));
+  Append(&list, CleanUp());
+  Append(&list, KernelPasses(kernels, options, nullptr));
+  std::vector<std::string> names;
+  for (const Pass& pass : list) {
+    if (pass.may_skip) names.push_back(pass.name);
+  }
+  return names;
 }
 
 PassRunner MakePassRunner(const SessionOptions& options) {
@@ -408,11 +454,12 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
 StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients, const InputValues& values,
-                         const std::optional<LabelType>& label) {
+                         const std::optional<LabelType>& label,
+                         const StepLayout& layout) {
   if (source.step) {
     return BuildFileStep(source, kind, shapes, input_gradients, values);
   }
-  StepBuilder step(source, kind, label);
+  StepBuilder step(source, layout, kind, label);
   source.runner->Begin(Name(kind));
   source.runner->Source("Specialize", [&] {
     step.Start(shapes, values);
@@ -427,11 +474,12 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   return step.Take();
 }
 
-StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums) {
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums,
+                          const StepLayout& layout) {
   if (source.step) {
     return BuildFileStep(source, StepKind::kApply, {}, false, {});
   }
-  StepBuilder step(source, StepKind::kApply);
+  StepBuilder step(source, layout, StepKind::kApply);
   source.runner->Begin(Name(StepKind::kApply));
   source.runner->Source("AddSums", [&] {
     step.StartApply(sums);
@@ -457,38 +505,7 @@ void FuseForward(Graph& graph, PassRunner& runner) {
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
                   PassRunner& runner) {
-  Passes list;
-  // Steps that train are unrolled already.
-  if (!kernels.Find("", "LSTM")) {
-    list.push_back({"UnrollRecurrent", [&](Graph& g) {
-                      Spending spending(options.budgets);
-                      UnrollRecurrent(g, &spending);
-                    }});
-  }
-  Append(
-      &list,
-      {{"ExpandMissing",
-        [&](Graph& g) {
-          ExpandMissing(g, kernels,
-                        {options.expand.begin(), options.expand.end()},
-                        &evaluator, options.budgets,
-                        options.strict ? Missing::kLeave : Missing::kExpand);
-        }},
-       {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
-       {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
-       {"StoreMxScales", [&](Graph& g) { StoreMxScales(g, kernels); },
-        kMaySkip},
-       {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
-       {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
-       {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
-       {"JoinOrientations", [&](Graph& g) { JoinOrientations(g, kernels); },
-        kMaySkip},
-       {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
-        kMaySkip},
-       {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip},
-       {"JoinLossGradient", [&](Graph& g) { JoinLossGradient(g, kernels); },
-        kMaySkip}});
-  runner.Run(list, graph);
+  runner.Run(KernelPasses(kernels, options, &evaluator), graph);
 }
 
 std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,

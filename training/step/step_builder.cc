@@ -37,9 +37,12 @@ void MicroSums::Add(const StepGraph& micro) {
   amaxes |= !micro.fp8.labels.empty();
 }
 
-StepBuilder::StepBuilder(const StepSource& source, StepKind kind,
-                         const std::optional<LabelType>& label)
-    : source_(source), label_(label), spending_(source.budgets) {
+StepBuilder::StepBuilder(const StepSource& source, const StepLayout& layout,
+                         StepKind kind, const std::optional<LabelType>& label)
+    : source_(source),
+      layout_(layout),
+      label_(label),
+      spending_(source.budgets) {
   step_.kind = kind;
 }
 
@@ -92,7 +95,7 @@ void StepBuilder::StartApply(const MicroSums& micro) {
   sums_.push_back(numbers_);
   AddLossScale();
   if (micro.amaxes) {
-    step_.fp8.slots = *source_.slots;
+    step_.fp8.slots = *layout_.slots;
     auto n = static_cast<int64_t>(step_.fp8.slots.size());
     amax_ = AddSum(kAmaxState, DType::kFloat, {n + 1});
     sums_.push_back(amax_);
@@ -105,11 +108,13 @@ void StepBuilder::StartApply(const MicroSums& micro) {
 void StepBuilder::Unroll(Graph& graph) { UnrollRecurrent(graph, &spending_); }
 
 void StepBuilder::Loss(Graph& graph) {
-  step_.loss_spec = ResolveLoss(graph, source_.loss, label_);
+  LossSpec loss = source_.loss;
+  if (layout_.class_axis) loss.class_axis = layout_.class_axis;
+  step_.loss_spec = ResolveLoss(graph, loss, label_);
   loss_ = AddLoss(graph, step_.loss_spec, label_);
   step_.loss = loss_->name;
-  const Value* label = graph.Find(source_.loss.label);
-  step_.counts_labels = label && MayCountNone(source_.loss, label->dtype);
+  const Value* label = graph.Find(loss.label);
+  step_.counts_labels = label && MayCountNone(loss, label->dtype);
 }
 
 void StepBuilder::MergeLoss(Graph& graph) {
@@ -126,7 +131,7 @@ void StepBuilder::DivideLayers(Graph& graph) {
   step_.divides_tokens = report.divides_tokens;
   step_.whole_tokens = std::move(report.whole_tokens);
   step_.splits = std::move(report.initializers);
-  if (!source_.splits) return;
+  if (!layout_.splits) return;
   for (const Value* value : graph.Initializers()) {
     if (value->role == Role::kNone) continue;
     auto it = step_.splits.find(value->name);
@@ -171,9 +176,11 @@ void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
 }
 
 void StepBuilder::Quantize(Graph& graph) {
-  step_.fp8 = Fp8Rewrite(graph, source_.fp8, seed_, pairs_,
-                         source_.slots ? &*source_.slots : nullptr);
-  CheckPatterns(step_.fp8.decisions, source_.fp8, graph.file, LeftOut());
+  Fp8Spec spec = source_.fp8;
+  if (layout_.scales) spec.scales = *layout_.scales;
+  step_.fp8 = Fp8Rewrite(graph, spec, seed_, pairs_,
+                         layout_.slots ? &*layout_.slots : nullptr);
+  CheckPatterns(step_.fp8.decisions, spec, graph.file, LeftOut());
   // The rewrite marks FP8 products with their role; the profile wants it on
   // all.
   for (const GemmDecision& d : step_.fp8.decisions) {
@@ -194,7 +201,7 @@ void StepBuilder::Shard(Graph& graph) {
 }
 
 void StepBuilder::ScalesOfWholes(Graph& graph) {
-  ShareAmaxes(graph, source_.mesh, parts_, source_.new_scales);
+  ShareAmaxes(graph, source_.mesh, parts_, layout_.new_scales);
 }
 
 // The state of float16's loss scale, in all graphs with gradients.
@@ -379,7 +386,7 @@ Value* StepBuilder::OfAllRanks(Builder& b, Value* x) const {
 }
 
 const AxisSplit* StepBuilder::SplitOf(const std::string& parameter) const {
-  const auto& splits = source_.splits ? *source_.splits : step_.splits;
+  const auto& splits = layout_.splits ? *layout_.splits : step_.splits;
   auto it = splits.find(parameter);
   return it == splits.end() ? nullptr : &it->second;
 }

@@ -25,8 +25,9 @@ namespace onnx_fp8 {
 // pipeline. REQUIRES: the caller follows the order of pipelines.cc.
 class StepBuilder {
  public:
-  // `label`: the type of the label that is fed, if it is known.
-  StepBuilder(const StepSource& source, StepKind kind,
+  // `source` and `layout` must outlive this. `label`: the type of the label
+  // that is fed, if it is known.
+  StepBuilder(const StepSource& source, const StepLayout& layout, StepKind kind,
               const std::optional<LabelType>& label = {});
 
   // --- sources
@@ -93,6 +94,7 @@ class StepBuilder {
   void NameParameterGradients();
 
   const StepSource& source_;
+  const StepLayout& layout_;
   const std::optional<LabelType> label_;
   Spending spending_;
   StepGraph step_;

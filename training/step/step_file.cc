@@ -171,8 +171,7 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
   if (!whole) {
     MicroSums sums;
     sums.Add(step);
-    source.slots = step.fp8.slots;
-    StepGraph apply = BuildApplyGraph(source, sums);
+    StepGraph apply = BuildApplyGraph(source, sums, {.slots = step.fp8.slots});
     mover = apply.graph;
     WriteGraph(std::move(apply), options, source_->model, ApplyPath(path),
                write);

@@ -35,7 +35,7 @@ enum class StepKind {
   kGradients,  // forward and backward without Dropout, gradients are outputs
 };
 
-// The source of all graphs of a session.
+// The specification of all graphs of a session.
 struct StepSource {
   const Graph* model;  // imported, roles set
   LossSpec loss;
@@ -46,9 +46,6 @@ struct StepSource {
   int64_t loss_chunk_bytes = 0;  // see ChunkLoss
   int64_t grad_accum = 1;
   const Evaluator* evaluator;
-  // Slots of the kept scales, once a training graph has laid them out. Later
-  // graphs find their slots by key.
-  std::optional<std::vector<ScaleSlot>> slots = {};
   // Whether kTrain and kMicro graphs have the model's own outputs too. Each
   // output needs memory of its own.
   bool model_outputs = false;
@@ -57,11 +54,6 @@ struct StepSource {
   // The ranks that train together, training/step/data_parallel.h.
   Mesh mesh = {};
   int64_t tensor_rank = 0;  // this rank's place on the axis tp
-  // Whether kept scales may still be 0, as before the first step.
-  bool new_scales = true;
-  // Parts of parameters on that axis, once a graph has laid them out; later
-  // graphs must divide the same.
-  std::optional<std::map<std::string, AxisSplit>> splits = {};
   // The state that the ranks of the axis dp divide, and the shapes of the
   // parameters among it; training/ranks/shard_parameters.h.
   ShardSpec shard = {};
@@ -70,6 +62,21 @@ struct StepSource {
   // Not null: `model` is a training step (training/step/file_step.h), and its
   // own graph is run.
   const FileStep* step = nullptr;
+};
+
+// What earlier graphs of a run, or its checkpoint, have laid out for later
+// ones.
+struct StepLayout {
+  // Slots of the kept scales. Later graphs find their slots by key.
+  std::optional<std::vector<ScaleSlot>> slots = {};
+  // Whether kept scales may still be 0, as before the first step.
+  bool new_scales = true;
+  // A checkpoint's scales, which replace the source's static ones.
+  std::optional<StaticScales> scales = {};
+  // Parts of parameters on the axis tp; later graphs must divide the same.
+  std::optional<std::map<std::string, AxisSplit>> splits = {};
+  // The axis of the loss's classes, as an earlier batch showed it.
+  std::optional<int64_t> class_axis = {};
 };
 
 struct StepGraph {
@@ -112,7 +119,8 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
                          const std::map<std::string, Shape>& shapes,
                          bool input_gradients = false,
                          const InputValues& values = {},
-                         const std::optional<LabelType>& label = {});
+                         const std::optional<LabelType>& label = {},
+                         const StepLayout& layout = {});
 
 // The sums of the micro steps of one optimizer step. Micro-batches may differ
 // in shape and so have different graphs: one may lack a branch and its
@@ -125,7 +133,8 @@ struct MicroSums {
   bool operator==(const MicroSums&) const = default;
 };
 
-// The kApply graph for these sums. REQUIRES: source.slots, if sums.amaxes.
-StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums);
+// The kApply graph for these sums. REQUIRES: layout.slots, if sums.amaxes.
+StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums,
+                          const StepLayout& layout);
 
 }  // namespace onnx_fp8

@@ -11,6 +11,7 @@
 #include "graph/passes/straight_through.h"
 #include "optimizers/loss_scale.h"
 #include "training/make_provider.h"
+#include "training/ranks/sharded_state.h"
 #include "training/step/draw_weights.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
@@ -251,7 +252,7 @@ TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
-                          const MeshRanks* ranks) {
+                          const Mesh& mesh, int64_t tensor_rank) {
   CheckLossScaling(options.loss_scaling);
   StepSource source{model.graph.get(),
                     model.loss,
@@ -262,16 +263,17 @@ StepSource MakeStepSource(const SessionOptions& options,
                     LossChunkBytes(options.loss_chunk_bytes, options.provider),
                     options.grad_accum,
                     &evaluator,
-                    {},
                     false,
                     options.budgets,
-                    &runner};
-  source.step = model.step.get();
-  source.shard = options.shard;
-  source.bucket_bytes = options.bucket_bytes;
-  if (ranks) {
-    source.mesh = ranks->mesh();
-    source.tensor_rank = ranks->tensor_rank();
+                    &runner,
+                    mesh,
+                    tensor_rank,
+                    options.shard,
+                    {},
+                    options.bucket_bytes,
+                    model.step.get()};
+  if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
+    source.sharded = ParametersToShard(*model.graph);
   }
   CheckPatterns(source);
   return source;

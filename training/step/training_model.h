@@ -72,9 +72,11 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner);
 
 // `model`, `evaluator` and `runner` must outlive the result.
+// `mesh`: the ranks that train together; `tensor_rank`: this one's place on the
+// axis tp.
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
-                          const MeshRanks* ranks = nullptr);
+                          const Mesh& mesh = {}, int64_t tensor_rank = 0);
 
 }  // namespace onnx_fp8

@@ -67,33 +67,16 @@ void KeepAll(KernelContext& ctx,
 // In the loops below an output may be an input, but only at the same index.
 // `omp simd` promises that to the compiler.
 
-void Sgd(KernelContext& ctx) {
-  Scalars s = ReadScalars(ctx, 0, false);
-  if (!s.ok) return KeepAll(ctx, {{0, 0}});
-  DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
-    const T* p = ctx.In(0).data<T>();
-    const T* dp = ctx.In(1).data<T>();
-    T* p_out = ctx.Out(0).data<T>();
-    T decay = ctx.Float("weight_decay", 0);
-    T rate = static_cast<T>(s.rate);
-    T clip = static_cast<T>(s.grad_scale);
-    ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) {
-        T g = dp[i] * clip + decay * p[i];
-        p_out[i] = p[i] - rate * g;
-      }
-    });
-  });
-}
+enum class Momentum { kNone, kPlain, kNesterov };
 
-template <typename T, bool kNesterov>
-void MomentumStep(KernelContext& ctx, const Scalars& s) {
+template <typename T, Momentum kMomentum>
+void SgdStep(KernelContext& ctx, const Scalars& s) {
+  constexpr bool kKeeps = kMomentum != Momentum::kNone;
   const T* p = ctx.In(0).data<T>();
   const T* dp = ctx.In(1).data<T>();
-  const T* b = ctx.In(2).data<T>();
+  const T* b = kKeeps ? ctx.In(2).data<T>() : nullptr;
   T* p_out = ctx.Out(0).data<T>();
-  T* b_out = ctx.Out(1).data<T>();
+  T* b_out = kKeeps ? ctx.Out(1).data<T>() : nullptr;
   T decay = ctx.Float("weight_decay", 0);
   T momentum = ctx.Float("momentum", 0);
   T rate = static_cast<T>(s.rate);
@@ -102,20 +85,26 @@ void MomentumStep(KernelContext& ctx, const Scalars& s) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       T g = dp[i] * clip + decay * p[i];
-      T b1 = momentum * b[i] + g;
-      T direction = kNesterov ? g + momentum * b1 : b1;
+      T direction = g;
+      if constexpr (kKeeps) {
+        T b1 = momentum * b[i] + g;
+        direction = kMomentum == Momentum::kNesterov ? g + momentum * b1 : b1;
+        b_out[i] = b1;
+      }
       p_out[i] = p[i] - rate * direction;
-      b_out[i] = b1;
     }
   });
 }
 
-void SgdMomentum(KernelContext& ctx) {
-  Scalars s = ReadScalars(ctx, 1, false);
-  if (!s.ok) return KeepAll(ctx, {{0, 0}, {2, 1}});
+template <bool kKeeps>
+void Sgd(KernelContext& ctx) {
+  Scalars s = ReadScalars(ctx, kKeeps, false);
+  if (!s.ok && kKeeps) return KeepAll(ctx, {{0, 0}, {2, 1}});
+  if (!s.ok) return KeepAll(ctx, {{0, 0}});
   DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
-    auto* run = ctx.Int("nesterov", 0) != 0 ? MomentumStep<T, true>
-                                            : MomentumStep<T, false>;
+    if constexpr (!kKeeps) return SgdStep<T, Momentum::kNone>(ctx, s);
+    auto* run = ctx.Int("nesterov", 0) != 0 ? SgdStep<T, Momentum::kNesterov>
+                                            : SgdStep<T, Momentum::kPlain>;
     run(ctx, s);
   });
 }
@@ -170,8 +159,8 @@ void Adam(KernelContext& ctx) {
 
 void RegisterOptimizer(KernelRegistry& r) {
   KernelTraits adam{.in_place = {{0, 0}, {2, 1}, {3, 2}}};
-  r.Add("SGD", Sgd, {.in_place = {{0, 0}}}, kDomain);
-  r.Add("SGDMomentum", SgdMomentum, {.in_place = {{0, 0}, {2, 1}}}, kDomain);
+  r.Add("SGD", Sgd<false>, {.in_place = {{0, 0}}}, kDomain);
+  r.Add("SGDMomentum", Sgd<true>, {.in_place = {{0, 0}, {2, 1}}}, kDomain);
   r.Add("Adam", Adam<false>, adam, kDomain);
   r.Add("AdamW", Adam<true>, adam, kDomain);
 }

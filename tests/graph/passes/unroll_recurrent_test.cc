@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "graph/infer_shapes.h"
 #include "graph/node_notes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/onnx/verify.h"
 #include "graph/views.h"
 #include "tests/providers/cpu/run_node.h"

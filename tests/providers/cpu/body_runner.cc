@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "graph/infer_shapes.h"
+#include "graph/onnx/infer_shapes.h"
 #include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/providers/cpu/run_node.h"
