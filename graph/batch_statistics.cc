@@ -6,6 +6,7 @@
 #include "graph/export_record.h"
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -36,10 +37,7 @@ class Collector {
     const Value* operand = node.in(slot);
     if (!operand) return;
     // TorchScript's exporter gives equal tensors one initializer.
-    const Value* held = operand;
-    while (held->producer && held->producer->Is("Identity")) {
-      held = held->producer->in(0);
-    }
+    const Value* held = BehindCopies(operand);
     // A body reads the tensors of the graph around it.
     Value* value = graph_.Find(held->name);
     if (!value || !value->is_initializer()) return;

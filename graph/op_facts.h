@@ -103,6 +103,14 @@ enum class Collective {
   kBroadcast
 };
 
+// What the codes of a kQuantize are scaled by.
+enum class ScaleOf {
+  kOther,
+  kMeasured,  // one scale, from the largest element of the operand
+  kGiven,     // one scale, operand 1
+  kBlocks,    // one for each block, from its largest element
+};
+
 // A set of operands: bit i stands for operand i.
 using Slots = uint32_t;
 
@@ -132,6 +140,8 @@ struct RareFacts {
   int gradient = -1;
   // Operand of a normalization with the running mean; the variance follows it.
   int statistics = -1;
+  // Of a kQuantize.
+  ScaleOf scale = ScaleOf::kOther;
   // Result of a kQuantize with the sums of its operand's columns; 0: none.
   size_t column_sums = 0;
   Collective collective = Collective::kNone;

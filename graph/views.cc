@@ -46,6 +46,18 @@ Value* WeightBehind(Value* value) {
   return nullptr;
 }
 
+const Value* BehindCopies(const Value* value) {
+  while (value->producer && FactsOf(*value->producer).form == Form::kCopy &&
+         value->producer->in(0)) {
+    value = value->producer->in(0);
+  }
+  return value;
+}
+
+Value* BehindCopies(Value* value) {
+  return const_cast<Value*>(BehindCopies(static_cast<const Value*>(value)));
+}
+
 Matrix PeelTranspose(Value* value) {
   Matrix matrix{value};
   while (value->producer &&

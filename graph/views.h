@@ -14,6 +14,10 @@ bool IsViewOp(const Node& node);
 // null if there is none. If a value joins several parameters, the first.
 Value* WeightBehind(Value* value);
 
+// The value that copies (Identity) make the value of: itself if there are none.
+Value* BehindCopies(Value* value);
+const Value* BehindCopies(const Value* value);
+
 // A matrix used as it is or transposed.
 struct Matrix {
   Value* value;

@@ -7,6 +7,7 @@
 #include "graph/fp8/gemm_matrices.h"
 #include "graph/fp8/operand_copies.h"
 #include "graph/fp8/scale_update.h"
+#include "graph/op_facts.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
@@ -116,7 +117,7 @@ class Rewriter {
 
   // A scale of rank 0.
   static bool HasOneScale(const Quantized& copy) {
-    return !copy.q->producer->IsOurs("QuantizeBlock");
+    return FactsOf(*copy.q->producer).scale != ScaleOf::kBlocks;
   }
 
   Graph& graph_;

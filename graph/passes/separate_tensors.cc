@@ -11,6 +11,7 @@
 #include "base/joined.h"
 #include "graph/constants.h"
 #include "graph/parameter_names.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -30,15 +31,6 @@ bool IsUniformVector(const Tensor& t) {
   size_t width = ByteSize(t.dtype());
   auto* bytes = static_cast<const std::byte*>(t.raw());
   return std::memcmp(bytes, bytes + width, t.bytes() - width) == 0;
-}
-
-// The initializer or Constant node's output that is read through Identities.
-Value* Held(Value* value) {
-  while (value->producer && value->producer->Is("Identity") &&
-         value->producer->in(0)) {
-    value = value->producer->in(0);
-  }
-  return value;
 }
 
 Tensor DataOf(const Value& value) {
@@ -80,8 +72,8 @@ class Separator {
   void Separate(Node* identity) {
     Value* value = identity->out(0);
     std::string name = value->name;
-    Value* own =
-        graph_.AddInitializer(graph_.FreshName(name), DataOf(*Held(value)));
+    Value* own = graph_.AddInitializer(graph_.FreshName(name),
+                                       DataOf(*BehindCopies(value)));
     graph_.ReplaceUses(value, own);
     graph_.RemoveNode(identity);
     graph_.Rename(own, name);
@@ -89,7 +81,7 @@ class Separator {
   }
 
   void Joint(Node* node) {
-    Value *from = Held(node->in(0)), *to = node->out(0);
+    Value *from = BehindCopies(node->in(0)), *to = node->out(0);
     Tensor data = DataOf(*from);
     if (!data.defined() || !IsFloat(data.dtype())) return;
     if (!NamesParameter(from->name) || !NamesParameter(to->name)) return;
@@ -124,7 +116,7 @@ class Separator {
   // Null if the tensor is the statistic of this module alone.
   Value* OwnStatistic(Graph& graph, const Node& node, size_t slot) {
     Value* read = node.in(slot);
-    Value* held = Held(read);
+    Value* held = BehindCopies(read);
     Tensor data = DataOf(*held);
     if (!data.defined() || Alone(held, node, slot)) return nullptr;
     bool named = read != held && NamesParameter(read->name);
@@ -156,7 +148,7 @@ class Separator {
         for (size_t i = 1; i <= kVariance; ++i) {
           bool same = reader->in(i) == node.in(i);
           if (!same) return false;
-          bool reads = reader->in(i) && Held(reader->in(i)) == value;
+          bool reads = reader->in(i) && BehindCopies(reader->in(i)) == value;
           if (reads && i != slot) return false;
         }
       }

@@ -391,15 +391,19 @@ std::vector<OpDefinition> QuantizeBlockOps() {
       {"pow2", kInt},       {"scale_to", kInt}};
   return {
       {"QuantizeBlock", quantizer, QuantizeBlockBody().c_str(),
-       InferQuantizeBlock, LateOp(OpKind::kQuantize)},
+       InferQuantizeBlock,
+       LateOp(OpKind::kQuantize, {.scale = ScaleOf::kBlocks})},
       // QuantizeBlock of the transpose of the matrix x, with block_rows = 1:
       // columns of x, or parts of them, have a scale each.
       {"QuantizeColumns", quantizer, QuantizeColumnsBody().c_str(),
-       InferQuantizeColumns, LateOp(OpKind::kQuantize, {.column_sums = 3})},
+       InferQuantizeColumns,
+       LateOp(OpKind::kQuantize,
+              {.scale = ScaleOf::kBlocks, .column_sums = 3})},
       // QuantizeBlock with block_rows = 1 and QuantizeColumns of the same x.
       {"QuantizeBlockTranspose", quantizer, kQuantizeBlockTranspose,
        InferQuantizeBlockTranspose,
-       LateOp(OpKind::kQuantize, {.column_sums = 5})},
+       LateOp(OpKind::kQuantize,
+              {.scale = ScaleOf::kBlocks, .column_sums = 5})},
       {"DequantizeBlock",
        {{"block_rows", kInt}, {"block_columns", kInt}},
        DequantizeBlockBody().c_str(),

@@ -133,9 +133,11 @@ std::vector<OpDefinition> QuantizePaddedOps() {
   std::vector<AttributeDefinition> product = {{"shape", AttributeKind::kInts}};
   return {
       {"QuantizeTensorPadded", quantize, QuantizeTensorPaddedBody().c_str(),
-       InferQuantizePadded, LateOp(OpKind::kQuantize)},
+       InferQuantizePadded,
+       LateOp(OpKind::kQuantize, {.scale = ScaleOf::kMeasured})},
       {"QuantizeWithPadded", quantize, QuantizeWithPaddedBody().c_str(),
-       InferQuantizeWithPadded, LateOp(OpKind::kQuantize)},
+       InferQuantizeWithPadded,
+       LateOp(OpKind::kQuantize, {.scale = ScaleOf::kGiven})},
       {"ScaledMatMulPadded", product, ScaledMatMulPaddedBody().c_str(),
        InferScaledMatMulPadded,
        LateOp(OpKind::kScaledProduct, {.flops = ProductFlops})},

@@ -92,8 +92,8 @@ class Sharder {
   void Divide(const Parts& parts) {
     std::vector<Node*> gathered;
     for (Node* reader : ReadersOf(parts.whole)) {
-      bool quantizes =
-          reader->IsOurs("QuantizeTensor") || reader->IsOurs("QuantizeWith");
+      const ScaleOf scale = FactsOf(*reader).scale;
+      bool quantizes = scale == ScaleOf::kMeasured || scale == ScaleOf::kGiven;
       if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
         quantizers_.push_back({parts.part, reader});
       } else if (FactsOf(*reader).kind == OpKind::kRound &&

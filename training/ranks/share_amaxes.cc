@@ -20,7 +20,8 @@ bool IsOverRanks(const Node& node, Collective collective) {
 }
 
 bool IsQuantizer(const Node& node) {
-  return node.IsOurs("QuantizeTensor") || node.IsOurs("QuantizeWith");
+  const ScaleOf scale = FactsOf(node).scale;
+  return scale == ScaleOf::kMeasured || scale == ScaleOf::kGiven;
 }
 
 class AmaxSharer {
@@ -56,9 +57,10 @@ class AmaxSharer {
           IsOverRanks(node, Collective::kAllGather)) {
         continue;
       }
-      bool measures = node.IsOurs("QuantizeTensor") ||
-                      (node.IsOurs("QuantizeWith") &&
-                       (new_scales_ || !node.in(0)->producer));
+      const ScaleOf scale = FactsOf(node).scale;
+      bool measures =
+          scale == ScaleOf::kMeasured ||
+          (scale == ScaleOf::kGiven && (new_scales_ || !node.in(0)->producer));
       if (measures) quantizers.push_back(&node);
       for (const Value* out : node.outputs()) parts.insert(out);
     }

@@ -14,6 +14,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/passes/inference_mode.h"
+#include "graph/views.h"
 #include "training/step/gradient_outputs.h"
 #include "training/step/loss.h"
 #include "training/step/step_settings.h"
@@ -420,8 +421,7 @@ const Node* QuantizerOf(const Value* row) {
 // Reports the amaxes of the quantizers that the outputs need.
 void KeepAmaxes(const Amaxes& all, StepGraph* step) {
   Graph& graph = *step->graph;
-  const Node* join = all.values ? all.values->producer : nullptr;
-  while (join && join->Is("Identity")) join = join->in(0)->producer;
+  const Node* join = all.values ? BehindCopies(all.values)->producer : nullptr;
   bool has_rows =
       join && join->Is("Concat") && join->inputs().size() == all.labels.size();
   if (!has_rows) return;
