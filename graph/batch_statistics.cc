@@ -43,7 +43,7 @@ class Collector {
     if (!value || !value->is_initializer()) return;
     std::string key = Key(node, *operand, *value, suffix);
     if (key.empty() || !taken_.insert(key).second) return;
-    BatchStatistic statistic{value, key, node.Int("training_mode", 0) != 0, ""};
+    BatchStatistic statistic{value, key, NormalizesByBatch(node), ""};
     if (suffix == kMean && key.ends_with(suffix)) {
       statistic.count_key = key.substr(0, key.size() - suffix.size()) + kCount;
     }
@@ -70,6 +70,10 @@ class Collector {
 };
 
 }  // namespace
+
+bool NormalizesByBatch(const Node& node) {
+  return FactsOf(node).statistics >= 0 && node.Int("training_mode", 0) != 0;
+}
 
 std::vector<BatchStatistic> BatchStatistics(const Graph& graph,
                                             const ParameterNames& names) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "graph/batch_statistics.h"
 #include "graph/op_facts.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
@@ -307,8 +308,8 @@ class Walk {
   }
 
   void AddRunning(const Node& node) {
+    if (!NormalizesByBatch(node)) return;
     const int first = FactsOf(node).statistics;
-    if (first < 0 || node.Int("training_mode", 0) == 0) return;
     for (int i : {first, first + 1}) {
       const Value* value = node.in(static_cast<size_t>(i));
       if (value) rule_.running.insert(value->name);

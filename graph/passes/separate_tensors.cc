@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/constants.h"
+#include "graph/op_facts.h"
 #include "graph/parameter_names.h"
 #include "graph/views.h"
 
@@ -97,7 +98,7 @@ class Separator {
     using Module = std::tuple<Value*, Value*, Value*, Value*>;
     std::map<std::pair<Module, size_t>, Value*> own;
     for (Node& node : graph.nodes()) {
-      if (!node.Is("BatchNormalization") || !node.in(kVariance)) continue;
+      if (FactsOf(node).statistics < 0 || !node.in(kVariance)) continue;
       Module module = {node.in(1), node.in(2), node.in(kMean),
                        node.in(kVariance)};
       for (size_t slot : {kMean, kVariance}) {
@@ -144,7 +145,7 @@ class Separator {
           open.push_back(reader->out(0));
           continue;
         }
-        if (!reader->Is("BatchNormalization")) return false;
+        if (FactsOf(*reader).statistics < 0) return false;
         for (size_t i = 1; i <= kVariance; ++i) {
           bool same = reader->in(i) == node.in(i);
           if (!same) return false;
