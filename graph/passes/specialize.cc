@@ -11,11 +11,8 @@
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
 #include "graph/onnx/check_sizes.h"
-<<<<<<< HEAD
-#include "graph/op_facts.h"
-=======
 #include "graph/onnx/infer_shapes.h"
->>>>>>> e0e2bf993cf837e1ae8973aac6b7d76f037dd6b5
+#include "graph/op_facts.h"
 #include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
