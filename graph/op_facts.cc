@@ -9,7 +9,7 @@ namespace onnx_fp8 {
 namespace {
 
 using enum OpKind;
-using enum Form;
+using enum OpForm;
 using enum Precision;
 using enum ConstantUse;
 using enum Division;

@@ -36,7 +36,7 @@ enum class OpKind {
 };
 
 // Which elements of its operands an element of a result is computed from.
-enum class Form {
+enum class OpForm {
   kAny,          // none of the forms below
   kElementwise,  // one of each operand; axes are aligned at the end
   kCopy,         // one, and it is the same
@@ -104,7 +104,7 @@ enum class Collective {
 };
 
 // What the codes of a kQuantize are scaled by.
-enum class ScaleOf {
+enum class CodeScale {
   kOther,
   kMeasured,  // one scale, from the largest element of the operand
   kGiven,     // one scale, operand 1
@@ -141,14 +141,14 @@ struct RareFacts {
   // Operand of a normalization with the running mean; the variance follows it.
   int statistics = -1;
   // Of a kQuantize.
-  ScaleOf scale = ScaleOf::kOther;
+  CodeScale scale = CodeScale::kOther;
   // Result of a kQuantize with the sums of its operand's columns; 0: none.
   size_t column_sums = 0;
   Collective collective = Collective::kNone;
 };
 
 struct OpFacts : RareFacts {
-  constexpr OpFacts(OpKind kind, Form form, Precision precision,
+  constexpr OpFacts(OpKind kind, OpForm form, Precision precision,
                     ConstantUse constants, Division division,
                     const RareFacts& rare = {})
       : RareFacts(rare),
@@ -159,7 +159,7 @@ struct OpFacts : RareFacts {
         division(division) {}
 
   OpKind kind;
-  Form form;
+  OpForm form;
   Precision precision;
   ConstantUse constants;
   Division division;
@@ -169,7 +169,7 @@ struct OpFacts : RareFacts {
 // tensor parallelism, or in the backward.
 constexpr OpFacts LateOp(OpKind kind, const RareFacts& rare = {}) {
   return {kind,
-          Form::kAny,
+          OpForm::kAny,
           Precision::kFollows,
           ConstantUse::kWeight,
           Division::kWhole,

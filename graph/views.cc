@@ -10,13 +10,13 @@ namespace onnx_fp8 {
 
 bool IsViewOp(const Node& node) {
   switch (FactsOf(node).form) {
-    case Form::kCopy:
-    case Form::kConvert:
-    case Form::kReshape:
-    case Form::kTranspose:
-    case Form::kSlice:
-    case Form::kSplit:
-    case Form::kConcat:
+    case OpForm::kCopy:
+    case OpForm::kConvert:
+    case OpForm::kReshape:
+    case OpForm::kTranspose:
+    case OpForm::kSlice:
+    case OpForm::kSplit:
+    case OpForm::kConcat:
       return true;
     default:
       return false;
@@ -36,7 +36,7 @@ Value* WeightBehind(Value* value) {
     }
     Node* node = value->producer;
     if (!node || !IsViewOp(*node)) continue;
-    if (FactsOf(*node).form != Form::kConcat) {
+    if (FactsOf(*node).form != OpForm::kConcat) {
       open.push_back(node->in(0));
     } else if (seen.insert(value).second) {
       const auto& in = node->inputs();
@@ -47,7 +47,7 @@ Value* WeightBehind(Value* value) {
 }
 
 const Value* BehindCopies(const Value* value) {
-  while (value->producer && FactsOf(*value->producer).form == Form::kCopy &&
+  while (value->producer && FactsOf(*value->producer).form == OpForm::kCopy &&
          value->producer->in(0)) {
     value = value->producer->in(0);
   }
@@ -61,7 +61,7 @@ Value* BehindCopies(Value* value) {
 Matrix PeelTranspose(Value* value) {
   Matrix matrix{value};
   while (value->producer &&
-         FactsOf(*value->producer).form == Form::kTranspose && value->shape &&
+         FactsOf(*value->producer).form == OpForm::kTranspose && value->shape &&
          value->rank() == 2) {
     auto perm = value->producer->Ints("perm", {1, 0});
     if (perm == std::vector<int64_t>{1, 0}) {

@@ -117,7 +117,7 @@ class Rewriter {
 
   // A scale of rank 0.
   static bool HasOneScale(const Quantized& copy) {
-    return FactsOf(*copy.q->producer).scale != ScaleOf::kBlocks;
+    return FactsOf(*copy.q->producer).scale != CodeScale::kBlocks;
   }
 
   Graph& graph_;

@@ -30,20 +30,20 @@ double Neutral(const Node& node, DType dtype) {
 
 BoundedRows::Rule BoundedRows::RuleOf(const Node& node) {
   using B = BoundedRows;
-  static const std::unordered_map<Form, Rule> of_forms = {
-      {Form::kElementwise, &B::Elementwise},
-      {Form::kCopy, &B::Elementwise},
-      {Form::kConvert, &B::Elementwise},
-      {Form::kReshape, &B::Reshape},
-      {Form::kTranspose, &B::Transpose},
-      {Form::kSlice, &B::Slice},
-      {Form::kSplit, &B::AlongAxis},
-      {Form::kConcat, &B::Concat},
-      {Form::kExpand, &B::Expand},
-      {Form::kGather, &B::Gather},
-      {Form::kTrailing, &B::Norm},
-      {Form::kMatMul, &B::MatMul},
-      {Form::kGemm, &B::Gemm}};
+  static const std::unordered_map<OpForm, Rule> of_forms = {
+      {OpForm::kElementwise, &B::Elementwise},
+      {OpForm::kCopy, &B::Elementwise},
+      {OpForm::kConvert, &B::Elementwise},
+      {OpForm::kReshape, &B::Reshape},
+      {OpForm::kTranspose, &B::Transpose},
+      {OpForm::kSlice, &B::Slice},
+      {OpForm::kSplit, &B::AlongAxis},
+      {OpForm::kConcat, &B::Concat},
+      {OpForm::kExpand, &B::Expand},
+      {OpForm::kGather, &B::Gather},
+      {OpForm::kTrailing, &B::Norm},
+      {OpForm::kMatMul, &B::MatMul},
+      {OpForm::kGemm, &B::Gemm}};
   static const std::unordered_map<std::string, Rule> of_ops = {
       {"ArgMax", &B::ArgExtreme},
       {"ArgMin", &B::ArgExtreme},

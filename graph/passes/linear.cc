@@ -64,7 +64,7 @@ class Normalizer {
 
   void AddView(const Node& node) {
     for (size_t i = 0;
-         i < (FactsOf(node).form == Form::kConcat ? node.inputs().size() : 1);
+         i < (FactsOf(node).form == OpForm::kConcat ? node.inputs().size() : 1);
          ++i) {
       if (!node.in(i) || !weights_.contains(node.in(i))) continue;
       for (const Value* out : node.outputs()) weights_.insert(out);

@@ -41,7 +41,7 @@ bool SkipsSlot(const Node& node, size_t slot) {
 
 // Operands that name axes take no part in the computation.
 bool IsAxes(const Node& node, size_t slot) {
-  return slot == 1 && FactsOf(node).form == Form::kReduce;
+  return slot == 1 && FactsOf(node).form == OpForm::kReduce;
 }
 
 bool OneElement(const Tensor& t) { return t.size() == 1; }
@@ -151,7 +151,7 @@ class Walk {
       return {Kind::kLive};
     }
     // All operands of Concat are data; of other views only the first.
-    bool all = FactsOf(node).form == Form::kConcat;
+    bool all = FactsOf(node).form == OpForm::kConcat;
     size_t data = all ? in.size() : std::min<size_t>(1, in.size());
     Kind out = in.empty() ? Kind{} : in[0];
     bool live = false;

@@ -149,14 +149,14 @@ void Turn(const Node& node, PartedView* view) {
   }
 }
 
-bool MovesOrSelects(Form form) {
+bool MovesOrSelects(OpForm form) {
   switch (form) {
-    case Form::kCopy:
-    case Form::kReshape:
-    case Form::kTranspose:
-    case Form::kSlice:
-    case Form::kSplit:
-    case Form::kGather:
+    case OpForm::kCopy:
+    case OpForm::kReshape:
+    case OpForm::kTranspose:
+    case OpForm::kSlice:
+    case OpForm::kSplit:
+    case OpForm::kGather:
       return true;
     default:
       return false;
@@ -172,15 +172,15 @@ bool CanFollow(const Value& x) {
 // Returns false if y has none.
 bool Apply(const Node& node, const Value* y, PartedView* view) {
   switch (FactsOf(node).form) {
-    case Form::kReshape:
+    case OpForm::kReshape:
       return view->Reshape(*y->shape);
-    case Form::kSlice:
+    case OpForm::kSlice:
       return Slice(node, *y, view);
-    case Form::kSplit:
+    case OpForm::kSplit:
       return TakePart(node, y, view);
-    case Form::kGather:
+    case OpForm::kGather:
       return GatherOne(node, view);
-    case Form::kTranspose:
+    case OpForm::kTranspose:
       Turn(node, view);
       return true;
     default:  // a copy

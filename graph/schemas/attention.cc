@@ -357,10 +357,10 @@ std::vector<OpDefinition> AttentionOps() {
       Body({"(dy_packed, qkv, bias, y_packed, lse) => (dqkv)", kUnpack,
             kUnpackGradients, kScores, kBiased, kGradients, kPackGradients});
   constexpr OpFacts forward = {
-      OpKind::kAttention,   Form::kHeads,    Precision::kNarrowThree,
+      OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
       ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
   constexpr OpFacts of_packed = {
-      OpKind::kAttention,   Form::kAny,       Precision::kNarrowFirst,
+      OpKind::kAttention,   OpForm::kAny,     Precision::kNarrowFirst,
       ConstantUse::kWeight, Division::kWhole, {.flops = AttentionFlops}};
   constexpr OpFacts backward =
       LateOp(OpKind::kAttentionGrad, {.flops = AttentionGradFlops});

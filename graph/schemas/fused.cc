@@ -93,10 +93,10 @@ std::vector<OpDefinition> FusedOps() {
       std::string("(x, scale) => (y) {") + kRMSNorm;
   static const std::string add_rms_norm =
       std::string("(a, b, scale) => (x, y) {\n  x = Add (a, b)") + kRMSNorm;
-  constexpr OpFacts of_norm = {OpKind::kNorm, Form::kTrailing,
+  constexpr OpFacts of_norm = {OpKind::kNorm, OpForm::kTrailing,
                                Precision::kFloat, ConstantUse::kWeight,
                                Division::kEven};
-  constexpr OpFacts activation = {OpKind::kOther, Form::kElementwise,
+  constexpr OpFacts activation = {OpKind::kOther, OpForm::kElementwise,
                                   Precision::kFollows, ConstantUse::kWeight,
                                   Division::kUneven};
   return {

@@ -162,7 +162,7 @@ std::vector<OpDefinition> LossOps() {
       kLogProbFromScores + kCrossEntropyFromLogProb;
   const std::vector<AttributeDefinition> ignore = {
       {"ignore_index", AttributeKind::kInt}};
-  constexpr OpFacts loss = {OpKind::kOther, Form::kClasses, Precision::kFloat,
+  constexpr OpFacts loss = {OpKind::kOther, OpForm::kClasses, Precision::kFloat,
                             ConstantUse::kWeight, Division::kUneven};
   constexpr OpFacts late = LateOp(OpKind::kOther);
   return {

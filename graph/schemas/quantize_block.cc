@@ -392,18 +392,18 @@ std::vector<OpDefinition> QuantizeBlockOps() {
   return {
       {"QuantizeBlock", quantizer, QuantizeBlockBody().c_str(),
        InferQuantizeBlock,
-       LateOp(OpKind::kQuantize, {.scale = ScaleOf::kBlocks})},
+       LateOp(OpKind::kQuantize, {.scale = CodeScale::kBlocks})},
       // QuantizeBlock of the transpose of the matrix x, with block_rows = 1:
       // columns of x, or parts of them, have a scale each.
       {"QuantizeColumns", quantizer, QuantizeColumnsBody().c_str(),
        InferQuantizeColumns,
        LateOp(OpKind::kQuantize,
-              {.scale = ScaleOf::kBlocks, .column_sums = 3})},
+              {.scale = CodeScale::kBlocks, .column_sums = 3})},
       // QuantizeBlock with block_rows = 1 and QuantizeColumns of the same x.
       {"QuantizeBlockTranspose", quantizer, kQuantizeBlockTranspose,
        InferQuantizeBlockTranspose,
        LateOp(OpKind::kQuantize,
-              {.scale = ScaleOf::kBlocks, .column_sums = 5})},
+              {.scale = CodeScale::kBlocks, .column_sums = 5})},
       {"DequantizeBlock",
        {{"block_rows", kInt}, {"block_columns", kInt}},
        DequantizeBlockBody().c_str(),

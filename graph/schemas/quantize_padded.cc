@@ -134,10 +134,10 @@ std::vector<OpDefinition> QuantizePaddedOps() {
   return {
       {"QuantizeTensorPadded", quantize, QuantizeTensorPaddedBody().c_str(),
        InferQuantizePadded,
-       LateOp(OpKind::kQuantize, {.scale = ScaleOf::kMeasured})},
+       LateOp(OpKind::kQuantize, {.scale = CodeScale::kMeasured})},
       {"QuantizeWithPadded", quantize, QuantizeWithPaddedBody().c_str(),
        InferQuantizeWithPadded,
-       LateOp(OpKind::kQuantize, {.scale = ScaleOf::kGiven})},
+       LateOp(OpKind::kQuantize, {.scale = CodeScale::kGiven})},
       {"ScaledMatMulPadded", product, ScaledMatMulPaddedBody().c_str(),
        InferScaledMatMulPadded,
        LateOp(OpKind::kScaledProduct, {.flops = ProductFlops})},

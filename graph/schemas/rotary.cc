@@ -75,7 +75,7 @@ std::vector<OpDefinition> RotaryOps() {
   static const std::string backward =
       std::string("(x, cos, sin) => (y) {") + kSplitHeads + kRotaryGrad;
   const AttributeDefinition heads = {"heads", AttributeKind::kInt};
-  constexpr OpFacts rotary = {OpKind::kOther, Form::kRotated,
+  constexpr OpFacts rotary = {OpKind::kOther, OpForm::kRotated,
                               Precision::kFollowsFirst, ConstantUse::kWeight,
                               Division::kEven};
   return {

@@ -25,8 +25,9 @@ void InferRoundTo(Node& node) {
 }  // namespace
 
 std::vector<OpDefinition> RoundToOps() {
-  constexpr OpFacts facts = {OpKind::kRound, Form::kConvert, Precision::kKeeps,
-                             ConstantUse::kWeight, Division::kUneven};
+  constexpr OpFacts facts = {OpKind::kRound, OpForm::kConvert,
+                             Precision::kKeeps, ConstantUse::kWeight,
+                             Division::kUneven};
   return {{"RoundTo",
            {{"to", AttributeKind::kInt}},
            kRoundTo,

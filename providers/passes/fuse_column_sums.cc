@@ -15,7 +15,7 @@ namespace {
 bool CanSum(const Node& node) {
   if (ColumnSumsOf(node) == 0) return false;
   // A scale that the step computes may wait for the sums.
-  bool waits = FactsOf(node).scale == ScaleOf::kGiven && !IsGiven(node.in(1));
+  bool waits = FactsOf(node).scale == CodeScale::kGiven && !IsGiven(node.in(1));
   bool turned = node.IsOurs("QuantizeColumns");
   return !waits && node.out(0) && (turned || node.out(kTransposedCodes));
 }

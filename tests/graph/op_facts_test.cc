@@ -79,7 +79,8 @@ TEST(OpFacts, EveryOpOfOnnxHasARow) {
 TEST(OpFacts, OpsThatRanksDivideHaveAForm) {
   auto check = [](const std::string& op, const std::string& domain) {
     const OpFacts& facts = FactsOf(Of(op, domain));
-    EXPECT_TRUE(facts.division == Division::kWhole || facts.form != Form::kAny)
+    EXPECT_TRUE(facts.division == Division::kWhole ||
+                facts.form != OpForm::kAny)
         << op;
   };
   for (const std::string& name : OpNames()) check(name, kDomain);

@@ -20,8 +20,8 @@ bool IsOverRanks(const Node& node, Collective collective) {
 }
 
 bool IsQuantizer(const Node& node) {
-  const ScaleOf scale = FactsOf(node).scale;
-  return scale == ScaleOf::kMeasured || scale == ScaleOf::kGiven;
+  const CodeScale scale = FactsOf(node).scale;
+  return scale == CodeScale::kMeasured || scale == CodeScale::kGiven;
 }
 
 class AmaxSharer {
@@ -57,10 +57,10 @@ class AmaxSharer {
           IsOverRanks(node, Collective::kAllGather)) {
         continue;
       }
-      const ScaleOf scale = FactsOf(node).scale;
-      bool measures =
-          scale == ScaleOf::kMeasured ||
-          (scale == ScaleOf::kGiven && (new_scales_ || !node.in(0)->producer));
+      const CodeScale scale = FactsOf(node).scale;
+      bool measures = scale == CodeScale::kMeasured ||
+                      (scale == CodeScale::kGiven &&
+                       (new_scales_ || !node.in(0)->producer));
       if (measures) quantizers.push_back(&node);
       for (const Value* out : node.outputs()) parts.insert(out);
     }

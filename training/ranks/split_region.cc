@@ -196,7 +196,7 @@ class SplitRules {
     if (region_.layers_) {
       if (Touches(node)) return VisitEnd(node);
       if (IsLayer(node)) return VisitWholeLayer(node);
-      if (facts.form == Form::kBatch) return VisitBatch(node);
+      if (facts.form == OpForm::kBatch) return VisitBatch(node);
     }
     if (facts.division == Division::kWhole || !VisitForm(node, facts.form)) {
       Refuse(Concat("[", node.Where(), "] needs whole operands"));
@@ -204,59 +204,59 @@ class SplitRules {
   }
 
   // Whether there is a rule for the form.
-  bool VisitForm(Node& node, Form form) {
+  bool VisitForm(Node& node, OpForm form) {
     switch (form) {
-      case Form::kGemm:
+      case OpForm::kGemm:
         if (!IsLayer(node)) return false;
         VisitLayer(node);
         return true;
-      case Form::kElementwise:
-      case Form::kCopy:
-      case Form::kConvert:
+      case OpForm::kElementwise:
+      case OpForm::kCopy:
+      case OpForm::kConvert:
         VisitAligned(node, 0);
         return true;
-      case Form::kMatMul:
+      case OpForm::kMatMul:
         VisitProduct(node);
         return true;
-      case Form::kAlongAxis:
-      case Form::kConcat:
+      case OpForm::kAlongAxis:
+      case OpForm::kConcat:
         VisitAxis(node, node.Int("axis", -1));
         return true;
-      case Form::kExpand:
+      case OpForm::kExpand:
         VisitExpand(node);
         return true;
-      case Form::kSlice:
+      case OpForm::kSlice:
         VisitSlice(node);
         return true;
-      case Form::kReduce:
+      case OpForm::kReduce:
         VisitReduce(node);
         return true;
-      case Form::kTrailing:
+      case OpForm::kTrailing:
         VisitTrailing(node);
         return true;
-      case Form::kReshape:
+      case OpForm::kReshape:
         VisitReshape(node);
         return true;
-      case Form::kTranspose:
+      case OpForm::kTranspose:
         VisitTranspose(node);
         return true;
-      case Form::kSplit:
+      case OpForm::kSplit:
         VisitSplit(node);
         return true;
-      case Form::kGather:
+      case OpForm::kGather:
         VisitGather(node);
         return true;
-      case Form::kHeads:
+      case OpForm::kHeads:
         VisitAttention(node);
         return true;
-      case Form::kRotated:
+      case OpForm::kRotated:
         VisitRotary(node);
         return true;
-      case Form::kClasses:
+      case OpForm::kClasses:
         VisitLoss(node);
         return true;
-      case Form::kAny:
-      case Form::kBatch:
+      case OpForm::kAny:
+      case OpForm::kBatch:
         return false;
     }
     return false;

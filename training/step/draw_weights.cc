@@ -39,7 +39,7 @@ std::vector<Reader> ReadersOf(const Value& value) {
     const Value* read = open.back();
     open.pop_back();
     for (const Node* node : read->uses) {
-      if (IsViewOp(*node) || FactsOf(*node).form == Form::kExpand) {
+      if (IsViewOp(*node) || FactsOf(*node).form == OpForm::kExpand) {
         for (const Value* out : node->outputs()) {
           if (out && seen.insert(out).second) open.push_back(out);
         }
