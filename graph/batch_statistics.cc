@@ -5,6 +5,8 @@
 
 #include "graph/export_record.h"
 #include "graph/node_notes.h"
+#include "graph/op_facts.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -20,9 +22,9 @@ class Collector {
 
   void Visit(const Graph& graph) {
     for (const Node& node : graph.nodes()) {
-      if (node.Is("BatchNormalization")) {
-        Add(node, 3, kMean);
-        Add(node, 4, kVariance);
+      if (const int mean = FactsOf(node).statistics; mean >= 0) {
+        Add(node, static_cast<size_t>(mean), kMean);
+        Add(node, static_cast<size_t>(mean) + 1, kVariance);
       }
       for (const Graph* body : node.Subgraphs()) Visit(*body);
     }
@@ -35,16 +37,13 @@ class Collector {
     const Value* operand = node.in(slot);
     if (!operand) return;
     // TorchScript's exporter gives equal tensors one initializer.
-    const Value* held = operand;
-    while (held->producer && held->producer->Is("Identity")) {
-      held = held->producer->in(0);
-    }
+    const Value* held = BehindCopies(operand);
     // A body reads the tensors of the graph around it.
     Value* value = graph_.Find(held->name);
     if (!value || !value->is_initializer()) return;
     std::string key = Key(node, *operand, *value, suffix);
     if (key.empty() || !taken_.insert(key).second) return;
-    BatchStatistic statistic{value, key, node.Int("training_mode", 0) != 0, ""};
+    BatchStatistic statistic{value, key, NormalizesByBatch(node), ""};
     if (suffix == kMean && key.ends_with(suffix)) {
       statistic.count_key = key.substr(0, key.size() - suffix.size()) + kCount;
     }
@@ -71,6 +70,10 @@ class Collector {
 };
 
 }  // namespace
+
+bool NormalizesByBatch(const Node& node) {
+  return FactsOf(node).statistics >= 0 && node.Int("training_mode", 0) != 0;
+}
 
 std::vector<BatchStatistic> BatchStatistics(const Graph& graph,
                                             const ParameterNames& names) {

@@ -9,6 +9,9 @@
 
 namespace onnx_fp8 {
 
+// Whether the node normalizes by its batch and moves the running statistics.
+bool NormalizesByBatch(const Node& node);
+
 // The running mean or variance of a BatchNormalization.
 struct BatchStatistic {
   Value* value;     // the initializer that holds it

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
 bool IsChoice(const Node& node) {
-  const Value* flag = node.Is("Where") ? node.in(0) : nullptr;
+  const Value* flag =
+      FactsOf(node).kind == OpKind::kChoice ? node.in(0) : nullptr;
   return flag && !flag->is_constant() && flag->concrete() &&
          NumElements(*flag->shape) == 1;
 }

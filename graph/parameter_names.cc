@@ -6,6 +6,7 @@
 
 #include "graph/export_record.h"
 #include "graph/node_notes.h"
+#include "graph/op_facts.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
@@ -40,7 +41,8 @@ Reader FindReader(const Value* value) {
       if (node->in(i) == value) reader.slot = i;
     }
     if (!IsViewOp(*node) || !node->out(0)) break;
-    if (node->op == "Transpose") reader.transposed = !reader.transposed;
+    if (FactsOf(*node).form == OpForm::kTranspose)
+      reader.transposed = !reader.transposed;
     value = node->out(0);
   }
   return reader;
@@ -61,7 +63,7 @@ ParameterName Recover(const Value& value) {
     name.remark = "the file has lost its PyTorch name; kept as " + value.name;
     return name;
   }
-  bool product = reader.node->Is("MatMul") || reader.node->Is("Gemm");
+  bool product = FactsOf(*reader.node).kind == OpKind::kProduct;
   bool matrix = value.shape && value.rank() == 2;
   bool vector = value.shape && value.rank() == 1;
   bool bias = vector && (reader.node->Is("Add") || reader.slot == 2);

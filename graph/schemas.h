@@ -36,7 +36,7 @@ struct OpDefinition {
   // Sets dtype and shape of the node's outputs from its inputs (whose shapes
   // may be unknown). Errors: operands that do not fit.
   void (*infer)(Node& node);
-  OpFacts facts = {};
+  OpFacts facts;
 };
 
 // One list per file of graph/schemas/.

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/views.h"
 
-#include <set>
 #include <unordered_set>
 #include <vector>
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
+
 bool IsViewOp(const Node& node) {
-  static const std::set<std::string, std::less<>> kViews = {
-      "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast",
-      "Identity",  "Flatten", "Slice",   "Split",     "Concat"};
-  return (node.domain.empty() && kViews.contains(node.op)) ||
-         node.IsOurs("RoundTo");
+  switch (FactsOf(node).form) {
+    case OpForm::kCopy:
+    case OpForm::kConvert:
+    case OpForm::kReshape:
+    case OpForm::kTranspose:
+    case OpForm::kSlice:
+    case OpForm::kSplit:
+    case OpForm::kConcat:
+      return true;
+    default:
+      return false;
+  }
 }
 
 Value* WeightBehind(Value* value) {
@@ -27,7 +36,7 @@ Value* WeightBehind(Value* value) {
     }
     Node* node = value->producer;
     if (!node || !IsViewOp(*node)) continue;
-    if (node->op != "Concat") {
+    if (FactsOf(*node).form != OpForm::kConcat) {
       open.push_back(node->in(0));
     } else if (seen.insert(value).second) {
       const auto& in = node->inputs();
@@ -37,9 +46,22 @@ Value* WeightBehind(Value* value) {
   return nullptr;
 }
 
+const Value* BehindCopies(const Value* value) {
+  while (value->producer && FactsOf(*value->producer).form == OpForm::kCopy &&
+         value->producer->in(0)) {
+    value = value->producer->in(0);
+  }
+  return value;
+}
+
+Value* BehindCopies(Value* value) {
+  return const_cast<Value*>(BehindCopies(static_cast<const Value*>(value)));
+}
+
 Matrix PeelTranspose(Value* value) {
   Matrix matrix{value};
-  while (value->producer && value->producer->Is("Transpose") && value->shape &&
+  while (value->producer &&
+         FactsOf(*value->producer).form == OpForm::kTranspose && value->shape &&
          value->rank() == 2) {
     auto perm = value->producer->Ints("perm", {1, 0});
     if (perm == std::vector<int64_t>{1, 0}) {

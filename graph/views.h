@@ -6,13 +6,17 @@
 namespace onnx_fp8 {
 
 // Ops that move, reinterpret or round elements of their first operand (all
-// operands for Concat) and compute nothing: Transpose, Reshape, Squeeze,
-// Unsqueeze, Cast, Identity, Slice, Split, Concat, our RoundTo.
+// operands for Concat) and compute nothing: by their form, a copy, conversion,
+// reshape, transpose, slice, split or concat.
 bool IsViewOp(const Node& node);
 
 // The parameter (trained or frozen) that reaches `value` through views only;
 // null if there is none. If a value joins several parameters, the first.
 Value* WeightBehind(Value* value);
+
+// The value that copies (Identity) make the value of: itself if there are none.
+Value* BehindCopies(Value* value);
+const Value* BehindCopies(const Value* value);
 
 // A matrix used as it is or transposed.
 struct Matrix {

@@ -17,7 +17,7 @@ struct ParameterGroup {
 
 // Hyper-parameters; formulas and defaults are PyTorch's.
 struct OptimizerSpec {
-  std::string kind = "adamw";  // name of a row in optimizers/update.h
+  std::string kind = "adamw";  // name of a row in optimizers/*.cc
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;

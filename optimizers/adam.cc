@@ -47,8 +47,6 @@ void DecayAfter(Builder& b, const Update& update) {
   binding->next = b.Op("Where", {update.ok, decayed, update.param});
 }
 
-}  // namespace
-
 void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec) {
   AppendAdamOp(b, "Adam", update, spec);
 }
@@ -66,6 +64,15 @@ void AppendAdamWHf(Builder& b, const Update& update,
   late.weight_decay = 0;
   AppendAdamOp(b, "AdamW", late, spec);
   DecayAfter(b, update);
+}
+
+}  // namespace
+
+void RegisterAdam(OptimizerRegistry& r) {
+  r.Add({"adamw", 0.01, AppendAdamW});  // decoupled weight decay
+  r.Add({"adam", 0, AppendAdam});
+  // Hugging Face's: eps before the bias correction, decay after the update.
+  r.Add({"adamw_hf", 0, AppendAdamWHf});
 }
 
 }  // namespace onnx_fp8

@@ -11,13 +11,25 @@
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
+
+void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
+
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+const std::vector<OptimizerRow>& Optimizers() {
+  static const OptimizerRegistry registry = [] {
+    OptimizerRegistry r;
+    RegisterAll(r);
+    return r;
+  }();
+  return registry.rows();
+}
+
 const OptimizerRow& Find(const std::string& kind) {
   std::string names;
-  for (const OptimizerRow& row : kOptimizers) {
+  for (const OptimizerRow& row : Optimizers()) {
     if (kind == row.name) return row;
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
@@ -126,7 +138,7 @@ bool Matches(const std::string& pattern, const ParameterGradient& p) {
 
 std::vector<std::string> OptimizerNames() {
   std::vector<std::string> names;
-  for (const OptimizerRow& row : kOptimizers) names.push_back(row.name);
+  for (const OptimizerRow& row : Optimizers()) names.emplace_back(row.name);
   return names;
 }
 

@@ -2,6 +2,7 @@
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
+namespace {
 
 void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
   std::vector<Value*> scalars = {update.lr, update.grad_scale, update.ok};
@@ -12,5 +13,9 @@ void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
                {{"momentum", static_cast<float>(spec.momentum)},
                 {"nesterov", static_cast<int64_t>(spec.nesterov)}});
 }
+
+}  // namespace
+
+void RegisterSgd(OptimizerRegistry& r) { r.Add({"sgd", 0, AppendSgd}); }
 
 }  // namespace onnx_fp8

@@ -3,6 +3,9 @@
 // The part of AppendOptimizer in which optimizers differ; internal.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "graph/builder.h"
 #include "optimizers/optimizer.h"
 
@@ -26,23 +29,24 @@ struct Update {
 using AppendFunction = void(Builder& b, const Update& update,
                             const OptimizerSpec& spec);
 
-// The table of optimizers. An optimizer has a row here and a file that appends
-// its node.
-AppendFunction AppendAdam, AppendAdamW, AppendAdamWHf, AppendSgd;
 struct OptimizerRow {
-  const char* name;
+  std::string_view name;
   double weight_decay;  // if the spec has none
   AppendFunction* append;
 };
-inline constexpr OptimizerRow kOptimizers[] = {
-    {"adamw", 0.01, AppendAdamW},  // decoupled weight decay
-    {"adam", 0, AppendAdam},
-    // Hugging Face's: eps before the bias correction, decay after the update.
-    {"adamw_hf", 0, AppendAdamWHf},
-    {"sgd", 0, AppendSgd},
+
+// The table of optimizers. A file of optimizers adds its rows in a function
+// `void Register…(OptimizerRegistry& r)`.
+class OptimizerRegistry {
+ public:
+  void Add(const OptimizerRow& row) { rows_.push_back(row); }
+  const std::vector<OptimizerRow>& rows() const { return rows_; }
+
+ private:
+  std::vector<OptimizerRow> rows_;
 };
 
-// For the functions above: adds a node `op` (param, grad, moments…, scalars…).
+// For an AppendFunction: adds a node `op` (param, grad, moments…, scalars…).
 // Each moment, one of kMoments, is state that starts at zero.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
                   const std::vector<std::string>& moments,

@@ -2,6 +2,7 @@
 #include "providers/kernel.h"
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 
 namespace onnx_fp8 {
 
@@ -24,6 +25,10 @@ void* KernelContext::Workspace(size_t bytes) const {
 
 void KernelRegistry::Add(std::string_view op, Kernel kernel,
                          KernelTraits traits, std::string_view domain) {
+  const OpFacts* facts = FindFacts(domain, op);
+  if (facts && traits.host_inputs.empty() && !traits.view) {
+    traits.host_inputs = ListOf(facts->host);
+  }
   bool added = entries_
                    .emplace(std::pair(std::string(domain), std::string(op)),
                             KernelEntry{kernel, std::move(traits)})
@@ -35,6 +40,13 @@ const KernelEntry* KernelRegistry::Find(std::string_view domain,
                                         std::string_view op) const {
   auto it = entries_.find(std::pair(std::string(domain), std::string(op)));
   return it == entries_.end() ? nullptr : &it->second;
+}
+
+void KernelRegistry::RequireFacts() const {
+  for (const auto& [key, entry] : entries_) {
+    Check(FindFacts(key.first, key.second), "kernel ", key.second,
+          " belongs to an op without facts");
+  }
 }
 
 std::vector<std::string> KernelRegistry::Names() const {

@@ -168,10 +168,9 @@ struct KernelTraits {
   // Cells of the plan, cleared before each run, in which the kernel measures
   // for itself. With `uses_amax`: only where no kernel has measured input 0.
   size_t own_amaxes = 0;
-  // Operands that the kernel reads on the host, such as shapes, axes and pads,
-  // because they decide the amount of work. If the provider has memory of its
+  // Operands that the kernel reads on the host; none: the op's `host` in
+  // graph/op_facts.h, unless it is a view. If the provider has memory of its
   // own, these operands must be constants, and the plan passes the host's copy.
-  // A scalar that is only used in the arithmetic is not listed here.
   std::vector<size_t> host_inputs = {};
   // Float operands that it also reads as 16-bit floats, and float results that
   // it also rounds to 16-bit floats; an amax is measured on the rounded result.
@@ -210,6 +209,8 @@ class KernelRegistry {
   // null if there is none.
   const KernelEntry* Find(std::string_view domain, std::string_view op) const;
   std::vector<std::string> Names() const;
+  // Errors: an op has no row of facts (graph/op_facts.h).
+  void RequireFacts() const;
 
   // By (domain, op).
   using Entries =

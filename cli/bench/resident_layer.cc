@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "training/make_provider.h"
 #include "training/step/pipelines.h"
 #include "training/step/training_model.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr float kKeptScale = 1.0f / 64;
 
 bool Rounds(const Node& node, DType dtype) {
-  return node.IsOurs("RoundTo") && node.out(0)->narrow == dtype;
+  return FactsOf(node).kind == OpKind::kRound && node.out(0)->narrow == dtype;
 }
 
 bool ReadsNarrow(const Node& node, const Value* x,

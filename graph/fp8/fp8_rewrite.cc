@@ -14,6 +14,7 @@
 #include "graph/fp8/scale_update.h"
 #include "graph/graph.h"
 #include "onnx_fp8/float8.h"
+#include "graph/op_facts.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
@@ -347,7 +348,7 @@ class Rewriter {
 
   // A scale of rank 0.
   static bool HasOneScale(const Quantized& copy) {
-    return !copy.q->producer->IsOurs("QuantizeBlock");
+    return FactsOf(*copy.q->producer).scale != CodeScale::kBlocks;
   }
 
   Graph& graph_;

@@ -49,9 +49,9 @@ std::unordered_map<const Value*, Value*> PartsOfGradients(
       // Pad is the gradient of Slice.
       bool part = IsViewOp(*node) || node->Is("ReduceSum") || node->Is("Pad");
       // One operand is zero if it comes from a branch that is not taken.
-      bool choice = node->Is("Where");
+      bool choice = FactsOf(*node).kind == OpKind::kChoice;
       if (!sum && !part && !choice) continue;
-      bool all = sum || choice || node->Is("Concat");
+      bool all = sum || choice || FactsOf(*node).form == OpForm::kConcat;
       size_t count = all ? node->inputs().size() : 1;
       for (size_t i = choice ? 1 : 0; i < count; ++i) {
         open.push_back(node->in(i));

@@ -20,10 +20,11 @@ class Splitter {
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node)) continue;
       for (const Value* out : node.outputs()) known_.insert(out);
-      const OpKind kind = FactsOf(node).kind;
-      bool moves = node.IsOurs("AllGather") ? gathers_
-                                            : kind == OpKind::kCollective ||
-                                                  kind == OpKind::kQuantize;
+      const OpFacts& facts = FactsOf(node);
+      bool moves = facts.collective == Collective::kAllGather
+                       ? gathers_
+                       : facts.kind == OpKind::kCollective ||
+                             facts.kind == OpKind::kQuantize;
       if (moves) moved.push_back(&node);
     }
     if (moved.empty()) return nullptr;

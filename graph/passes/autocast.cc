@@ -2,120 +2,54 @@
 #include "graph/passes/autocast.h"
 
 #include <algorithm>
-#include <set>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
-#include "graph/attention_shape.h"
 #include "graph/builder.h"
 #include "graph/op_facts.h"
-#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
 
-using OpNames = std::set<std::string_view>;
-
 // Constants with more elements than these count as not rounded.
 constexpr int64_t kMaxConstant = 4096;
-
-bool IsNamed(const Node& node, const OpNames& onnx, const OpNames& ours) {
-  return node.domain.empty()      ? onnx.contains(node.op)
-         : node.domain == kDomain ? ours.contains(node.op)
-                                  : false;
-}
 
 // If autocast runs the op in 16 bits, the number of leading operands to round;
 // else 0. The bias of a linear layer or a convolution is one of them in
 // bfloat16, as in PyTorch, so that a GPU's library can add it inside the
 // product. In float16 the bias stays float32.
-size_t RoundedOperands(const Node& node, DType dtype) {
-  size_t with_bias = dtype == DType::kBFloat16 ? 3 : 2;
-  OpKind kind = FactsOf(node).kind;
-  if (kind == OpKind::kProduct) return with_bias;
-  if (kind == OpKind::kAttention && IsPacked(node)) return 1;
-  if (kind == OpKind::kAttention || node.Is("Attention")) return 3;
-  if (node.Is("Conv") || node.Is("ConvTranspose")) return with_bias;
-  return node.Is("Einsum") ? node.inputs().size() : 0;
+size_t NarrowOperands(const Node& node, DType dtype) {
+  switch (FactsOf(node).precision) {
+    case Precision::kNarrowProduct:
+      return dtype == DType::kBFloat16 ? 3 : 2;
+    case Precision::kNarrowFirst:
+      return 1;
+    case Precision::kNarrowThree:
+      return 3;
+    case Precision::kNarrowAll:
+      return node.inputs().size();
+    default:
+      return 0;
+  }
 }
 
-// The ops that PyTorch's autocast runs in float32, by their names in ONNX and
-// in our domain.
 bool RunsInFloat(const Node& node) {
-  static const OpNames onnx = {"Acos",
-                               "Asin",
-                               "Cosh",
-                               "CumProd",
-                               "CumSum",
-                               "Exp",
-                               "GroupNormalization",
-                               "Log",
-                               "LayerNormalization",
-                               "LogSoftmax",
-                               "LpNormalization",
-                               "Pow",
-                               "MeanVarianceNormalization",
-                               "Reciprocal",
-                               "NegativeLogLikelihoodLoss",
-                               "ReduceL1",
-                               "RMSNormalization",
-                               "ReduceL2",
-                               "ReduceLogSum",
-                               "ReduceProd",
-                               "ReduceLogSumExp",
-                               "ReduceSum",
-                               "ReduceSumSquare",
-                               "Sinh",
-                               "SoftmaxCrossEntropyLoss",
-                               "Softmax",
-                               "Softplus",
-                               "Tan",
-                               "ReduceMean"};
-  static const OpNames ours = {"AddLayerNorm", "AddRMSNorm", "CrossEntropy",
-                               "RMSNorm"};
-  return IsNamed(node, onnx, ours) || !node.Subgraphs().empty();
+  return FactsOf(node).precision == Precision::kFloat ||
+         !node.Subgraphs().empty();
 }
 
-// Whether each element of the results is an element of an operand, or its
-// negative or absolute value: rounded operands have rounded results.
+// Rounded operands have rounded results.
 bool KeepsElements(const Node& node) {
-  static const OpNames onnx = {"Abs",
-                               "Clip",
-                               "Compress",
-                               "DepthToSpace",
-                               "Expand",
-                               "Gather",
-                               "GatherElements",
-                               "GatherND",
-                               "Max",
-                               "MaxPool",
-                               "Min",
-                               "Neg",
-                               "Pad",
-                               "ReduceMax",
-                               "ReduceMin",
-                               "Relu",
-                               "ReverseSequence",
-                               "ScatterElements",
-                               "ScatterND",
-                               "SpaceToDepth",
-                               "Tile",
-                               "TopK",
-                               "Trilu",
-                               "Where",
-                               "GlobalMaxPool"};
-  return IsNamed(node, onnx, {}) || (IsViewOp(node) && !node.Is("Cast"));
+  return FactsOf(node).precision == Precision::kKeeps;
 }
 
-// Operands that have no say: tables of angles, statistics and factors of an
+// Other operands have no say: tables of angles, statistics and factors of an
 // activation that PyTorch reads in float without giving a float result.
 size_t DecidingOperands(const Node& node) {
-  static const OpNames onnx = {"BatchNormalization", "Dropout",
-                               "InstanceNormalization", "PRelu", "Resize"};
-  static const OpNames ours = {"Rotary"};
-  return IsNamed(node, onnx, ours) ? 1 : node.inputs().size();
+  return FactsOf(node).precision == Precision::kFollowsFirst
+             ? 1
+             : node.inputs().size();
 }
 
 class Caster {
@@ -133,7 +67,7 @@ class Caster {
 
  private:
   void Visit(Node& node, Node* next) {
-    size_t operands = RoundedOperands(node, dtype_);
+    size_t operands = NarrowOperands(node, dtype_);
     if (operands > 0) {
       for (size_t i = 0; i < std::min(operands, node.inputs().size()); ++i) {
         if (IsReal(node.in(i))) graph_.SetInput(&node, i, Rounded(node, i));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 #include "graph/passes/inference_mode.h"
 
 namespace onnx_fp8 {
@@ -21,7 +22,7 @@ struct Norm {
 
 void Collect(Graph& graph, std::vector<Norm>* norms) {
   for (Node& node : graph.nodes()) {
-    if (node.Is("BatchNormalization")) norms->push_back({&graph, &node});
+    if (FactsOf(node).statistics >= 0) norms->push_back({&graph, &node});
     for (Graph* body : node.Subgraphs()) Collect(*body, norms);
   }
 }

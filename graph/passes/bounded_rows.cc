@@ -85,9 +85,9 @@ bool BoundedRows::Concerns(const Node& node, const Values& in) const {
 }
 
 std::vector<Value*> BoundedRows::Visit(const Node& node, const Values& in) {
-  auto rule = Rules().find(node.op);
-  if (rule == Rules().end()) Refuse(node);
-  return (this->*rule->second)(node, in);
+  Rule rule = RuleOf(node);
+  if (!rule) Refuse(node);
+  return (this->*rule)(node, in);
 }
 
 std::string BoundedRows::DecidedBy(const Value* value) const {

@@ -46,7 +46,8 @@ class BoundedRows {
   };
   using Values = std::vector<Value*>;
   using Rule = Values (BoundedRows::*)(const Node&, const Values&);
-  static const std::unordered_map<std::string, Rule>& Rules();
+  // The rule of the node's op, or of its form; null: there is none.
+  static Rule RuleOf(const Node& node);
 
   const Rows* Find(const Value* value) const;
   Value* Mark(Value* value, Rows rows);

@@ -6,67 +6,11 @@
 #include <set>
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 #include "graph/passes/bounded_rows.h"
 
 namespace onnx_fp8 {
 namespace {
-
-constexpr const char* kElementwise[] = {"Abs",
-                                        "Add",
-                                        "And",
-                                        "Cast",
-                                        "CastLike",
-                                        "Ceil",
-                                        "Celu",
-                                        "Clip",
-                                        "Cos",
-                                        "Div",
-                                        "Dropout",
-                                        "Elu",
-                                        "Equal",
-                                        "Erf",
-                                        "Exp",
-                                        "Floor",
-                                        "Gelu",
-                                        "Greater",
-                                        "GreaterOrEqual",
-                                        "HardSigmoid",
-                                        "HardSwish",
-                                        "Identity",
-                                        "IsInf",
-                                        "IsNaN",
-                                        "LeakyRelu",
-                                        "Less",
-                                        "LessOrEqual",
-                                        "Log",
-                                        "Max",
-                                        "Min",
-                                        "Mish",
-                                        "Mod",
-                                        "Mul",
-                                        "Neg",
-                                        "Not",
-                                        "Or",
-                                        "PRelu",
-                                        "Pow",
-                                        "Reciprocal",
-                                        "Relu",
-                                        "Round",
-                                        "Selu",
-                                        "Sigmoid",
-                                        "Sign",
-                                        "Sin",
-                                        "Softplus",
-                                        "Softsign",
-                                        "Sqrt",
-                                        "Sub",
-                                        "Sum",
-                                        "SwiGLU",
-                                        "Swish",
-                                        "Tanh",
-                                        "ThresholdedRelu",
-                                        "Where",
-                                        "Xor"};
 
 // The largest finite number: an infinite one would make NaN of no rows at all.
 double Largest(DType dtype) {
@@ -84,53 +28,52 @@ double Neutral(const Node& node, DType dtype) {
 
 }  // namespace
 
-const std::unordered_map<std::string, BoundedRows::Rule>& BoundedRows::Rules() {
+BoundedRows::Rule BoundedRows::RuleOf(const Node& node) {
   using B = BoundedRows;
-  static const auto rules = [] {
-    std::unordered_map<std::string, Rule> table = {
-        {"ArgMax", &B::ArgExtreme},
-        {"ArgMin", &B::ArgExtreme},
-        {"Compress", &B::Compress},
-        {"Concat", &B::Concat},
-        {"ConstantOfShape", &B::Expand},
-        {"CumSum", &B::AlongAxis},
-        {"Expand", &B::Expand},
-        {"Flatten", &B::Reshape},
-        {"Gather", &B::Gather},
-        {"GatherND", &B::GatherND},
-        {"Gemm", &B::Gemm},
-        {"LayerNormalization", &B::Norm},
-        {"LogSoftmax", &B::AlongAxis},
-        {"MatMul", &B::MatMul},
-        {"NegativeLogLikelihoodLoss", &B::Loss},
-        {"NonZero", &B::NonZero},
-        {"RMSNormalization", &B::Norm},
-        {"ReduceL1", &B::Reduce},
-        {"ReduceL2", &B::Reduce},
-        {"ReduceMax", &B::Reduce},
-        {"ReduceMean", &B::Reduce},
-        {"ReduceMin", &B::Reduce},
-        {"ReduceProd", &B::Reduce},
-        {"ReduceSum", &B::Reduce},
-        {"ReduceSumSquare", &B::Reduce},
-        {"Reshape", &B::Reshape},
-        {"ScatterElements", &B::ScatterElements},
-        {"ScatterND", &B::ScatterND},
-        {"Shape", &B::ShapeOf},
-        {"Size", &B::MoveSizes},
-        {"Slice", &B::Slice},
-        {"Softmax", &B::AlongAxis},
-        {"SoftmaxCrossEntropyLoss", &B::Loss},
-        {"Split", &B::AlongAxis},
-        {"Squeeze", &B::Reshape},
-        {"TopK", &B::AlongAxis},
-        {"Transpose", &B::Transpose},
-        {"Unique", &B::Unique},
-        {"Unsqueeze", &B::Reshape}};
-    for (const char* op : kElementwise) table.emplace(op, &B::Elementwise);
-    return table;
-  }();
-  return rules;
+  static const std::unordered_map<OpForm, Rule> of_forms = {
+      {OpForm::kElementwise, &B::Elementwise},
+      {OpForm::kCopy, &B::Elementwise},
+      {OpForm::kConvert, &B::Elementwise},
+      {OpForm::kReshape, &B::Reshape},
+      {OpForm::kTranspose, &B::Transpose},
+      {OpForm::kSlice, &B::Slice},
+      {OpForm::kSplit, &B::AlongAxis},
+      {OpForm::kConcat, &B::Concat},
+      {OpForm::kExpand, &B::Expand},
+      {OpForm::kGather, &B::Gather},
+      {OpForm::kTrailing, &B::Norm},
+      {OpForm::kMatMul, &B::MatMul},
+      {OpForm::kGemm, &B::Gemm}};
+  static const std::unordered_map<std::string, Rule> of_ops = {
+      {"ArgMax", &B::ArgExtreme},
+      {"ArgMin", &B::ArgExtreme},
+      {"Compress", &B::Compress},
+      {"ConstantOfShape", &B::Expand},
+      {"CumSum", &B::AlongAxis},
+      {"GatherND", &B::GatherND},
+      {"LogSoftmax", &B::AlongAxis},
+      {"NegativeLogLikelihoodLoss", &B::Loss},
+      {"NonZero", &B::NonZero},
+      {"ReduceL1", &B::Reduce},
+      {"ReduceL2", &B::Reduce},
+      {"ReduceMax", &B::Reduce},
+      {"ReduceMean", &B::Reduce},
+      {"ReduceMin", &B::Reduce},
+      {"ReduceProd", &B::Reduce},
+      {"ReduceSum", &B::Reduce},
+      {"ReduceSumSquare", &B::Reduce},
+      {"ScatterElements", &B::ScatterElements},
+      {"ScatterND", &B::ScatterND},
+      {"Shape", &B::ShapeOf},
+      {"Size", &B::MoveSizes},
+      {"Softmax", &B::AlongAxis},
+      {"SoftmaxCrossEntropyLoss", &B::Loss},
+      {"TopK", &B::AlongAxis},
+      {"Unique", &B::Unique}};
+  auto of_form = of_forms.find(FactsOf(node).form);
+  if (of_form != of_forms.end()) return of_form->second;
+  auto of_op = of_ops.find(node.op);
+  return of_op == of_ops.end() ? nullptr : of_op->second;
 }
 
 // Rows stay where they are; operands broadcast.

@@ -32,7 +32,9 @@ bool IsReshape(const Node& node) {
   return node.Is("Reshape") || node.Is("Flatten");
 }
 
-bool IsRounding(const Node& node) { return node.IsOurs("RoundTo"); }
+bool IsRounding(const Node& node) {
+  return FactsOf(node).kind == OpKind::kRound;
+}
 
 // Whether the node adds one number to each of the logits' columns. The last
 // axis of the sum has to be the axis of the columns.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "graph/batch_statistics.h"
 #include "graph/passes/pattern.h"
 
 namespace onnx_fp8 {
@@ -74,7 +75,7 @@ void InferenceMode(Graph& graph) {
   DropNothing(graph);
   std::vector<Node*> norms;
   for (Node& node : graph.nodes()) {
-    if (node.Is("BatchNormalization") && node.Int("training_mode", 0) != 0) {
+    if (NormalizesByBatch(node)) {
       norms.push_back(&node);
     }
   }

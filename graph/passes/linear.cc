@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "graph/passes/pattern.h"
 #include "graph/views.h"
 
@@ -62,7 +63,8 @@ class Normalizer {
   }
 
   void AddView(const Node& node) {
-    for (size_t i = 0; i < (node.op == "Concat" ? node.inputs().size() : 1);
+    for (size_t i = 0;
+         i < (FactsOf(node).form == OpForm::kConcat ? node.inputs().size() : 1);
          ++i) {
       if (!node.in(i) || !weights_.contains(node.in(i))) continue;
       for (const Value* out : node.outputs()) weights_.insert(out);

@@ -5,6 +5,8 @@
 #include <optional>
 #include <unordered_set>
 
+#include "graph/batch_statistics.h"
+#include "graph/op_facts.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
 
@@ -27,53 +29,19 @@ struct Kind {
 
 using Kinds = std::unordered_map<std::string, Kind>;
 
-bool IsView(const Node& node) {
-  static const std::set<std::string, std::less<>> kViews = {
-      "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Cast", "CastLike",
-      "Identity", "Slice", "Split", "Concat", "Expand", "Flatten",
-      "SplitToSequence", "SequenceAt", "Tile", "Gather", "GatherND",
-      "GatherElements",
-      // A weight that is rounded to codes and back is a weight.
-      "QuantizeLinear", "DequantizeLinear"};
-  return kViews.contains(node.op);
-}
-
-// Views too, but with other float operands: scales, a fill value.
-bool IsResampling(const Node& node) {
-  return node.op == "Resize" || node.op == "Pad";
-}
-
-// If such an op multiplies values, of integer inputs too, by a constant, it is
-// a layer and no arithmetic of masks and positions.
-bool IsProduct(const Node& node) {
-  static const std::set<std::string, std::less<>> kOps = {
-      "MatMul", "Gemm", "Conv", "ConvTranspose",
-      "Einsum", "LSTM", "GRU",  "RNN"};
-  return kOps.contains(node.op);
-}
-
-// Operands of these ops are bounds or fill values, never weights.
-bool TakesNoWeights(const Node& node) {
-  static const std::set<std::string, std::less<>> kOps = {
-      "Clip",   "Equal",          "Greater",    "Less",
-      "OneHot", "GreaterOrEqual", "LessOrEqual"};
-  return kOps.contains(node.op);
-}
-
-// Operands of these ops are weights, except single numbers: a bound, a square.
-bool TakesNoNumber(const Node& node) {
-  return node.op == "Max" || node.op == "Min" || node.op == "Pow";
-}
+ConstantUse UseOfConstants(const Node& node) { return FactsOf(node).constants; }
 
 // Operand slots that hold no weights although the op takes weights.
 bool SkipsSlot(const Node& node, size_t slot) {
-  if (node.op == "BatchNormalization") return slot == 3 || slot == 4;
-  return node.op == "Where" && slot == 0;
+  const OpFacts& facts = FactsOf(node);
+  const int statistic = static_cast<int>(slot) - facts.statistics;
+  if (facts.statistics >= 0) return statistic == 0 || statistic == 1;
+  return facts.kind == OpKind::kChoice && slot == 0;
 }
 
 // Operands that name axes take no part in the computation.
 bool IsAxes(const Node& node, size_t slot) {
-  return slot == 1 && node.op.starts_with("Reduce");
+  return slot == 1 && FactsOf(node).form == OpForm::kReduce;
 }
 
 bool OneElement(const Tensor& t) { return t.size() == 1; }
@@ -86,8 +54,9 @@ bool IsNamedNumber(const HeldTensor& tensor) {
 
 // A normalization without scale and bias is exported with ones and zeros.
 bool IsPlaceholder(const Node& node, const Value& value, const Tensor& data) {
-  if (!node.op.ends_with("Normalization") || !value.producer ||
-      !IsMadeUpName(value.name)) {
+  const OpFacts& facts = FactsOf(node);
+  if (facts.kind != OpKind::kNorm || facts.constants != ConstantUse::kScale ||
+      !value.producer || !IsMadeUpName(value.name)) {
     return false;
   }
   double number = DoubleAt(data, 0);
@@ -113,7 +82,8 @@ bool LeadsToSines(const Node& node) {
       for (const Node* reader : value->uses) {
         if (reader->Is("Sin") || reader->Is("Cos")) {
           any = true;
-        } else if (IsView(*reader) || reader->Is("Mul") || reader->Is("Add")) {
+        } else if (UseOfConstants(*reader) == ConstantUse::kMoved ||
+                   reader->Is("Mul") || reader->Is("Add")) {
           open.push_back(reader);
         } else {
           return false;
@@ -181,8 +151,8 @@ class Walk {
       return {Kind::kLive};
     }
     // All operands of Concat are data; of other views only the first.
-    size_t data =
-        node.op == "Concat" ? in.size() : std::min<size_t>(1, in.size());
+    bool all = FactsOf(node).form == OpForm::kConcat;
+    size_t data = all ? in.size() : std::min<size_t>(1, in.size());
     Kind out = in.empty() ? Kind{} : in[0];
     bool live = false;
     bool values = gather && in[1].tag == Kind::kValues;
@@ -205,17 +175,18 @@ class Walk {
   // node. Returns whether one of them is a weight there.
   bool Meet(const Node& node, size_t slot, const Names& names, bool data) {
     bool any = false;
-    bool takes = !SkipsSlot(node, slot) && !TakesNoWeights(node);
-    bool layer = IsProduct(node) || node.op.ends_with("Normalization") ||
-                 node.op == "PRelu";
+    const ConstantUse use = UseOfConstants(node);
+    bool takes = !SkipsSlot(node, slot) && use != ConstantUse::kBound;
+    bool layer = use == ConstantUse::kMatrix || use == ConstantUse::kScale;
     for (const std::string& name : names) {
       const HeldTensor& tensor = *held_.at(name);
       bool factor = takes_numbers_ && IsNamedNumber(tensor) &&
                     (node.op == "Mul" || node.op == "Div" || node.op == "Pow");
-      bool number = TakesNoNumber(node) && OneElement(tensor.data) && !factor;
+      bool number =
+          use == ConstantUse::kNotOne && OneElement(tensor.data) && !factor;
       // Positions times frequencies: rotary tables begin with that.
       bool frequencies =
-          IsProduct(node) && LeadsToSines(node) &&
+          use == ConstantUse::kMatrix && LeadsToSines(node) &&
           (data ? AreFrequencies(tensor.data) : AreFalling(tensor.data));
       bool weight = takes && !number && !frequencies &&
                     !IsPlaceholder(node, *tensor.value, tensor.data);
@@ -248,7 +219,7 @@ class Walk {
                IsAxes(node, i);
       ones &= in[i].tag == Kind::kOne;
     }
-    if (live || (values && IsProduct(node))) {
+    if (live || (values && UseOfConstants(node) == ConstantUse::kMatrix)) {
       bool weight = false;
       for (size_t i = 0; i < in.size(); ++i) {
         weight |= Meet(node, i, in[i].names, live);
@@ -324,13 +295,32 @@ class Walk {
     return outputs;
   }
 
+  Kind OfNode(const Node& node, const std::vector<Kind>& in) {
+    switch (UseOfConstants(node)) {
+      case ConstantUse::kUnread:
+        return {};
+      case ConstantUse::kMoved:
+      case ConstantUse::kResampled:
+        return OfView(node, in);
+      default:
+        return OfOperation(node, in);
+    }
+  }
+
+  void AddRunning(const Node& node) {
+    if (!NormalizesByBatch(node)) return;
+    const int first = FactsOf(node).statistics;
+    for (int i : {first, first + 1}) {
+      const Value* value = node.in(static_cast<size_t>(i));
+      if (value) rule_.running.insert(value->name);
+    }
+  }
+
   static bool HasSubgraph(const Node& node) {
     return node.op == "If" || node.op == "Loop" || node.op == "Scan";
   }
 
   void Visit(const Graph& graph, Kinds& kinds, bool body = false) {
-    static const std::set<std::string, std::less<>> kShapes = {
-        "Shape", "Size", "Range", "ConstantOfShape", "NonZero"};
     for (const Node& node : graph.nodes()) {
       std::vector<Kind> in;
       for (const Value* value : node.inputs()) {
@@ -343,18 +333,10 @@ class Walk {
       } else if (node.op == "Constant") {
         if (!body) continue;  // it is among HeldTensors
         out = OfConstant(node);
-      } else if (kShapes.contains(node.op)) {
-        out = {};
-      } else if (IsView(node) || IsResampling(node)) {
-        out = OfView(node, in);
       } else {
-        out = OfOperation(node, in);
+        out = OfNode(node, in);
       }
-      if (node.Is("BatchNormalization") && node.Int("training_mode", 0) != 0) {
-        for (size_t i : {3, 4}) {
-          if (node.in(i)) rule_.running.insert(node.in(i)->name);
-        }
-      }
+      AddRunning(node);
       for (size_t i = 0; i < node.outputs().size(); ++i) {
         if (!node.out(i)) continue;
         kinds[node.out(i)->name] = outputs.empty() ? out : outputs[i];

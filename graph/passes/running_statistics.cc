@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/batch_statistics.h"
 #include "graph/needed_when.h"
 
 namespace onnx_fp8 {
@@ -28,7 +29,7 @@ Value* Unbiased(Builder& b, const Node& node, Value* old, Value* next) {
 void BindRunningStatistics(Graph& graph, Value* ok) {
   std::vector<Node*> norms;
   for (Node& node : graph.nodes()) {
-    if (node.Is("BatchNormalization") && node.Int("training_mode", 0) != 0) {
+    if (NormalizesByBatch(node)) {
       norms.push_back(&node);
     }
   }

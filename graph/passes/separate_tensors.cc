@@ -10,7 +10,9 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/constants.h"
+#include "graph/op_facts.h"
 #include "graph/parameter_names.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -30,15 +32,6 @@ bool IsUniformVector(const Tensor& t) {
   size_t width = ByteSize(t.dtype());
   auto* bytes = static_cast<const std::byte*>(t.raw());
   return std::memcmp(bytes, bytes + width, t.bytes() - width) == 0;
-}
-
-// The initializer or Constant node's output that is read through Identities.
-Value* Held(Value* value) {
-  while (value->producer && value->producer->Is("Identity") &&
-         value->producer->in(0)) {
-    value = value->producer->in(0);
-  }
-  return value;
 }
 
 Tensor DataOf(const Value& value) {
@@ -80,8 +73,8 @@ class Separator {
   void Separate(Node* identity) {
     Value* value = identity->out(0);
     std::string name = value->name;
-    Value* own =
-        graph_.AddInitializer(graph_.FreshName(name), DataOf(*Held(value)));
+    Value* own = graph_.AddInitializer(graph_.FreshName(name),
+                                       DataOf(*BehindCopies(value)));
     graph_.ReplaceUses(value, own);
     graph_.RemoveNode(identity);
     graph_.Rename(own, name);
@@ -89,7 +82,7 @@ class Separator {
   }
 
   void Joint(Node* node) {
-    Value *from = Held(node->in(0)), *to = node->out(0);
+    Value *from = BehindCopies(node->in(0)), *to = node->out(0);
     Tensor data = DataOf(*from);
     if (!data.defined() || !IsFloat(data.dtype())) return;
     if (!NamesParameter(from->name) || !NamesParameter(to->name)) return;
@@ -105,7 +98,7 @@ class Separator {
     using Module = std::tuple<Value*, Value*, Value*, Value*>;
     std::map<std::pair<Module, size_t>, Value*> own;
     for (Node& node : graph.nodes()) {
-      if (!node.Is("BatchNormalization") || !node.in(kVariance)) continue;
+      if (FactsOf(node).statistics < 0 || !node.in(kVariance)) continue;
       Module module = {node.in(1), node.in(2), node.in(kMean),
                        node.in(kVariance)};
       for (size_t slot : {kMean, kVariance}) {
@@ -124,7 +117,7 @@ class Separator {
   // Null if the tensor is the statistic of this module alone.
   Value* OwnStatistic(Graph& graph, const Node& node, size_t slot) {
     Value* read = node.in(slot);
-    Value* held = Held(read);
+    Value* held = BehindCopies(read);
     Tensor data = DataOf(*held);
     if (!data.defined() || Alone(held, node, slot)) return nullptr;
     bool named = read != held && NamesParameter(read->name);
@@ -152,11 +145,11 @@ class Separator {
           open.push_back(reader->out(0));
           continue;
         }
-        if (!reader->Is("BatchNormalization")) return false;
+        if (FactsOf(*reader).statistics < 0) return false;
         for (size_t i = 1; i <= kVariance; ++i) {
           bool same = reader->in(i) == node.in(i);
           if (!same) return false;
-          bool reads = reader->in(i) && Held(reader->in(i)) == value;
+          bool reads = reader->in(i) && BehindCopies(reader->in(i)) == value;
           if (reads && i != slot) return false;
         }
       }

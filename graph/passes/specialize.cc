@@ -11,6 +11,7 @@
 #include "graph/infer_shapes.h"
 #include "graph/node_cost.h"
 #include "graph/onnx/check_inference.h"
+#include "graph/op_facts.h"
 #include "graph/passes/specializer.h"
 
 namespace onnx_fp8 {
@@ -22,11 +23,7 @@ constexpr int64_t kMaxFoldedBytes = int64_t{16} << 20;
 constexpr double kMaxFoldedWork = 1 << 30;
 
 bool IsRandom(const Node& node) {
-  static const std::set<std::string, std::less<>> kRandom = {
-      "Bernoulli",     "Dropout",          "Multinomial",       "RandomNormal",
-      "RandomUniform", "RandomNormalLike", "RandomUniformLike",
-  };
-  return kRandom.contains(node.op);
+  return FactsOf(node).kind == OpKind::kRandom;
 }
 
 // The seed of a node's copy in a later iteration. Seeds of Dropout are

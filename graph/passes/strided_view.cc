@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -147,29 +149,43 @@ void Turn(const Node& node, PartedView* view) {
   }
 }
 
-bool IsReshape(const Node& node) {
-  return node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
-         node.Is("Unsqueeze");
-}
-
-bool MovesOrSelects(const Node& node) {
-  return node.Is("Identity") || node.Is("Transpose") || IsReshape(node) ||
-         node.Is("Slice") || node.Is("Split") || node.Is("Gather");
+bool MovesOrSelects(OpForm form) {
+  switch (form) {
+    case OpForm::kCopy:
+    case OpForm::kReshape:
+    case OpForm::kTranspose:
+    case OpForm::kSlice:
+    case OpForm::kSplit:
+    case OpForm::kGather:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool CanFollow(const Value& x) {
-  return x.producer && MovesOrSelects(*x.producer) && NumElements(*x.shape) > 0;
+  return x.producer && MovesOrSelects(FactsOf(*x.producer).form) &&
+         NumElements(*x.shape) > 0;
 }
 
 // Changes `view`, of the node's first operand, to the view of its result y.
 // Returns false if y has none.
 bool Apply(const Node& node, const Value* y, PartedView* view) {
-  if (IsReshape(node)) return view->Reshape(*y->shape);
-  if (node.Is("Slice")) return Slice(node, *y, view);
-  if (node.Is("Split")) return TakePart(node, y, view);
-  if (node.Is("Gather")) return GatherOne(node, view);
-  if (node.Is("Transpose")) Turn(node, view);
-  return true;
+  switch (FactsOf(node).form) {
+    case OpForm::kReshape:
+      return view->Reshape(*y->shape);
+    case OpForm::kSlice:
+      return Slice(node, *y, view);
+    case OpForm::kSplit:
+      return TakePart(node, y, view);
+    case OpForm::kGather:
+      return GatherOne(node, view);
+    case OpForm::kTranspose:
+      Turn(node, view);
+      return true;
+    default:  // a copy
+      return true;
+  }
 }
 
 }  // namespace

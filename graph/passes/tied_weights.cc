@@ -5,6 +5,8 @@
 #include <cstring>
 #include <set>
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -68,7 +70,7 @@ bool IsReadByLastLayer(const Graph& graph, const Value& matrix) {
     const Value* value = open.back();
     open.pop_back();
     for (const Node* node : value->uses) {
-      bool product = node->Is("MatMul") || node->Is("Gemm");
+      bool product = FactsOf(*node).kind == OpKind::kProduct;
       if (product && (node->in(0) == value || node->in(1) == value) &&
           IsLastLayer(graph, *node)) {
         return true;

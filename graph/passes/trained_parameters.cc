@@ -12,6 +12,7 @@
 #include "base/joined.h"
 #include "graph/constants.h"
 #include "graph/export_record.h"
+#include "graph/op_facts.h"
 #include "graph/passes/fixed_tables.h"
 #include "graph/passes/parameter_rule.h"
 #include "graph/passes/tied_weights.h"
@@ -296,8 +297,10 @@ class Marker {
   // The running mean or variance of a normalization.
   static bool IsStatistic(const Value& value) {
     auto reads = [&](const Node* node) {
-      return node->Is("BatchNormalization") &&
-             (node->in(3) == &value || node->in(4) == &value);
+      const int mean = FactsOf(*node).statistics;
+      const auto at = static_cast<size_t>(mean);
+      return mean >= 0 &&
+             (node->in(at) == &value || node->in(at + 1) == &value);
     };
     return !value.uses.empty() && std::ranges::all_of(value.uses, reads);
   }

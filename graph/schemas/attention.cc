@@ -356,8 +356,14 @@ std::vector<OpDefinition> AttentionOps() {
   static const std::string packed_biased_grad =
       Body({"(dy_packed, qkv, bias, y_packed, lse) => (dqkv)", kUnpack,
             kUnpackGradients, kScores, kBiased, kGradients, kPackGradients});
-  constexpr OpFacts forward = {OpKind::kAttention, AttentionFlops};
-  constexpr OpFacts backward = {OpKind::kAttentionGrad, AttentionGradFlops};
+  constexpr OpFacts forward = {
+      OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
+      ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
+  constexpr OpFacts of_packed = {
+      OpKind::kAttention,   OpForm::kAny,     Precision::kNarrowFirst,
+      ConstantUse::kWeight, Division::kWhole, {.flops = AttentionFlops}};
+  constexpr OpFacts backward =
+      LateOp(OpKind::kAttentionGrad, {.flops = AttentionGradFlops});
   // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
   return {
       {"Attention", attributes, plain.c_str(), InferForward, forward},
@@ -371,9 +377,9 @@ std::vector<OpDefinition> AttentionOps() {
       {"AttentionRelativeGrad", attributes, relative_grad.c_str(),
        InferBackward, backward},
       {"AttentionPacked", packed_attributes, packed.c_str(), InferPacked,
-       forward},
+       of_packed},
       {"AttentionPackedBias", packed_attributes, packed_biased.c_str(),
-       InferPacked, forward},
+       InferPacked, of_packed},
       {"AttentionPackedGrad", packed_attributes, packed_grad.c_str(),
        InferPackedBackward, backward},
       {"AttentionPackedBiasGrad", packed_attributes, packed_biased_grad.c_str(),

@@ -94,32 +94,35 @@ std::vector<OpDefinition> CollectiveOps() {
   const AttributeDefinition group = {"group", AttributeKind::kString},
                             ranks = {"ranks", AttributeKind::kInt},
                             bucket = {"bucket", AttributeKind::kInt};
-  const OpFacts facts = {OpKind::kCollective};
+  const auto facts = [](Collective collective) {
+    return LateOp(OpKind::kCollective, {.collective = collective});
+  };
   return {
       {"AllReduce",
        {group, ranks, {"reduction", AttributeKind::kString}, bucket},
        kOneRank,
        InferAllReduce,
-       facts},
+       facts(Collective::kAllReduce)},
       {"AllGather",
        {group, ranks, {"rows", AttributeKind::kInt}},
        kOneRank,
        InferAllGather,
-       facts},
+       facts(Collective::kAllGather)},
       {"ReduceScatter",
        {group, ranks, bucket},
        kOneRank,
        InferReduceScatter,
-       facts},
+       facts(Collective::kReduceScatter)},
       {"CopyToRanks",
        {group, ranks},
        kOneRank,
-       [](Node& node) { SameAs(node.in(0), node.out(0)); }},
+       [](Node& node) { SameAs(node.in(0), node.out(0)); },
+       LateOp(OpKind::kOther)},
       {"Broadcast",
        {group, ranks, {"root", AttributeKind::kInt}},
        kOneRank,
        InferBroadcast,
-       facts},
+       facts(Collective::kBroadcast)},
   };
 }
 

@@ -93,12 +93,18 @@ std::vector<OpDefinition> FusedOps() {
       std::string("(x, scale) => (y) {") + kRMSNorm;
   static const std::string add_rms_norm =
       std::string("(a, b, scale) => (x, y) {\n  x = Add (a, b)") + kRMSNorm;
+  constexpr OpFacts of_norm = {OpKind::kNorm, OpForm::kTrailing,
+                               Precision::kFloat, ConstantUse::kWeight,
+                               Division::kEven};
+  constexpr OpFacts activation = {OpKind::kOther, OpForm::kElementwise,
+                                  Precision::kFollows, ConstantUse::kWeight,
+                                  Division::kUneven};
   return {
-      {"AddLayerNorm", norm, kAddLayerNorm, InferAddNorm, {OpKind::kNorm}},
-      {"AddRMSNorm", norm, add_rms_norm.c_str(), InferAddNorm, {OpKind::kNorm}},
-      {"RMSNorm", norm, rms_norm.c_str(), InferSameAsFirst, {OpKind::kNorm}},
-      {"Silu", {}, kSilu, InferSameAsFirst},
-      {"SwiGLU", {}, kSwiGLU, InferSwiGLU},
+      {"AddLayerNorm", norm, kAddLayerNorm, InferAddNorm, of_norm},
+      {"AddRMSNorm", norm, add_rms_norm.c_str(), InferAddNorm, of_norm},
+      {"RMSNorm", norm, rms_norm.c_str(), InferSameAsFirst, of_norm},
+      {"Silu", {}, kSilu, InferSameAsFirst, activation},
+      {"SwiGLU", {}, kSwiGLU, InferSwiGLU, activation},
   };
 }
 

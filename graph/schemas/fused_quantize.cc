@@ -324,8 +324,8 @@ std::vector<OpDefinition> FusedQuantizeOps() {
       attributes.push_back({"pow2", AttributeKind::kInt});
       attributes.push_back({"scale_to", AttributeKind::kInt});
     }
-    ops.push_back(
-        {row.op.c_str(), attributes, bodies[i].c_str(), InferFusedQuantizer});
+    ops.push_back({row.op.c_str(), attributes, bodies[i].c_str(),
+                   InferFusedQuantizer, LateOp(OpKind::kOther)});
   }
   return ops;
 }

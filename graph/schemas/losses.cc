@@ -162,15 +162,18 @@ std::vector<OpDefinition> LossOps() {
       kLogProbFromScores + kCrossEntropyFromLogProb;
   const std::vector<AttributeDefinition> ignore = {
       {"ignore_index", AttributeKind::kInt}};
+  constexpr OpFacts loss = {OpKind::kOther, OpForm::kClasses, Precision::kFloat,
+                            ConstantUse::kWeight, Division::kUneven};
+  constexpr OpFacts late = LateOp(OpKind::kOther);
   return {
-      {"CrossEntropy", ignore, kCrossEntropy, InferCrossEntropy},
+      {"CrossEntropy", ignore, kCrossEntropy, InferCrossEntropy, loss},
       {"CrossEntropyGrad", ignore, cross_entropy_grad.c_str(),
-       InferCrossEntropyGrad},
+       InferCrossEntropyGrad, late},
       {"CrossEntropyWithGrad", ignore, kCrossEntropyWithGrad,
-       InferCrossEntropyWithGrad},
-      {"Detach", {}, kDetach, InferDetach},
+       InferCrossEntropyWithGrad, late},
+      {"Detach", {}, kDetach, InferDetach, late},
       {"SoftmaxCrossEntropyGrad", ignore, softmax_cross_entropy_grad.c_str(),
-       InferSoftmaxCrossEntropyGrad},
+       InferSoftmaxCrossEntropyGrad, late},
   };
 }
 

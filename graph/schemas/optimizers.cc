@@ -200,7 +200,7 @@ std::vector<OpDefinition> OptimizerOps() {
                                            {"eps", kFloat}};
   static const std::string plain = SgdBody(false),
                            with_momentum = SgdBody(true);
-  constexpr OpFacts update = {.kind = OpKind::kParameterUpdate, .gradient = 1};
+  constexpr OpFacts update = LateOp(OpKind::kParameterUpdate, {.gradient = 1});
   return {
       {"SGD",
        {{"weight_decay", kFloat}, {"lr_scale", kFloat}},

@@ -68,11 +68,8 @@ std::vector<OpDefinition> ProductSumOps() {
   }();
   std::vector<OpDefinition> ops;
   for (const Row& row : rows) {
-    ops.push_back({row.op.c_str(),
-                   row.attributes,
-                   row.body.c_str(),
-                   InferSum,
-                   {OpKind::kScaledProduct, ProductFlops}});
+    ops.push_back({row.op.c_str(), row.attributes, row.body.c_str(), InferSum,
+                   LateOp(OpKind::kScaledProduct, {.flops = ProductFlops})});
   }
   return ops;
 }

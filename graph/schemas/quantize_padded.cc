@@ -132,26 +132,18 @@ std::vector<OpDefinition> QuantizePaddedOps() {
       {"to", AttributeKind::kInt}, {"q_max", AttributeKind::kFloat}};
   std::vector<AttributeDefinition> product = {{"shape", AttributeKind::kInts}};
   return {
-      {"QuantizeTensorPadded",
-       quantize,
-       QuantizeTensorPaddedBody().c_str(),
+      {"QuantizeTensorPadded", quantize, QuantizeTensorPaddedBody().c_str(),
        InferQuantizePadded,
-       {OpKind::kQuantize}},
-      {"QuantizeWithPadded",
-       quantize,
-       QuantizeWithPaddedBody().c_str(),
+       LateOp(OpKind::kQuantize, {.scale = CodeScale::kMeasured})},
+      {"QuantizeWithPadded", quantize, QuantizeWithPaddedBody().c_str(),
        InferQuantizeWithPadded,
-       {OpKind::kQuantize}},
-      {"ScaledMatMulPadded",
-       product,
-       ScaledMatMulPaddedBody().c_str(),
+       LateOp(OpKind::kQuantize, {.scale = CodeScale::kGiven})},
+      {"ScaledMatMulPadded", product, ScaledMatMulPaddedBody().c_str(),
        InferScaledMatMulPadded,
-       {OpKind::kScaledProduct, ProductFlops}},
-      {"ScaledMatMulPaddedBias",
-       product,
-       ScaledMatMulPaddedBiasBody().c_str(),
+       LateOp(OpKind::kScaledProduct, {.flops = ProductFlops})},
+      {"ScaledMatMulPaddedBias", product, ScaledMatMulPaddedBiasBody().c_str(),
        InferScaledMatMulPaddedBias,
-       {OpKind::kScaledProduct, ProductFlops}},
+       LateOp(OpKind::kScaledProduct, {.flops = ProductFlops})},
   };
 }
 

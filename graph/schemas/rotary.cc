@@ -75,9 +75,16 @@ std::vector<OpDefinition> RotaryOps() {
   static const std::string backward =
       std::string("(x, cos, sin) => (y) {") + kSplitHeads + kRotaryGrad;
   const AttributeDefinition heads = {"heads", AttributeKind::kInt};
+  constexpr OpFacts rotary = {OpKind::kOther, OpForm::kRotated,
+                              Precision::kFollowsFirst, ConstantUse::kWeight,
+                              Division::kEven};
   return {
-      {"Rotary", {heads}, forward.c_str(), InferRotary},
-      {"RotaryGrad", {heads}, backward.c_str(), InferRotary},
+      {"Rotary", {heads}, forward.c_str(), InferRotary, rotary},
+      {"RotaryGrad",
+       {heads},
+       backward.c_str(),
+       InferRotary,
+       LateOp(OpKind::kOther)},
   };
 }
 

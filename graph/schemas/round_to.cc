@@ -25,7 +25,14 @@ void InferRoundTo(Node& node) {
 }  // namespace
 
 std::vector<OpDefinition> RoundToOps() {
-  return {{"RoundTo", {{"to", AttributeKind::kInt}}, kRoundTo, InferRoundTo}};
+  constexpr OpFacts facts = {OpKind::kRound, OpForm::kConvert,
+                             Precision::kKeeps, ConstantUse::kWeight,
+                             Division::kUneven};
+  return {{"RoundTo",
+           {{"to", AttributeKind::kInt}},
+           kRoundTo,
+           InferRoundTo,
+           facts}};
 }
 
 }  // namespace onnx_fp8

@@ -16,9 +16,11 @@ constexpr char kStraightThrough[] = R"((y, x, inside) => (z) {
 }  // namespace
 
 std::vector<OpDefinition> StraightThroughOps() {
-  return {{"StraightThrough", {}, kStraightThrough, [](Node& node) {
-             SameAs(node.in(0), node.out(0));
-           }}};
+  return {{"StraightThrough",
+           {},
+           kStraightThrough,
+           [](Node& node) { SameAs(node.in(0), node.out(0)); },
+           LateOp(OpKind::kOther)}};
 }
 
 }  // namespace onnx_fp8

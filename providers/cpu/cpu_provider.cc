@@ -162,6 +162,7 @@ const KernelRegistry& CpuKernels() {
   static const KernelRegistry kernels = [] {
     KernelRegistry r;
     RegisterAll(r);
+    r.RequireFacts();
     return r;
   }();
   return kernels;

@@ -248,6 +248,7 @@ const KernelRegistry& CudaKernels() {
   static const KernelRegistry kernels = [] {
     KernelRegistry r;
     cuda::RegisterAll(r);
+    r.RequireFacts();
     return r;
   }();
   return kernels;

@@ -57,13 +57,12 @@ class Movement {
     r.Add("Transpose", Transpose, moves);
     r.Add("DepthToSpace", DepthToSpace, moves);
     r.Add("SpaceToDepth", SpaceToDepth, moves);
-    r.Add("ReverseSequence", ReverseSequence,
-          {.host_inputs = {1}, .moves = true});
+    r.Add("ReverseSequence", ReverseSequence, {.moves = true});
     r.Add("Concat", Concat, moves);
-    r.Add("Split", Split, {.host_inputs = {1}, .moves = true});
-    r.Add("Slice", Slice, {.host_inputs = {1, 2, 3, 4}, .moves = true});
-    r.Add("Expand", Expand, {.host_inputs = {1}, .moves = true});
-    r.Add("Tile", Tile, {.host_inputs = {1}, .moves = true});
+    r.Add("Split", Split, {.moves = true});
+    r.Add("Slice", Slice, {.moves = true});
+    r.Add("Expand", Expand, {.moves = true});
+    r.Add("Tile", Tile, {.moves = true});
   }
 
  private:

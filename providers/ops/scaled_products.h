@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "graph/graph.h"
+#include "graph/op_facts.h"
 #include "graph/schemas/quantize_padded.h"
 
 namespace onnx_fp8 {
@@ -18,12 +19,7 @@ inline constexpr size_t kTransposedScales = 4;
 
 // The result with the sums of the operand's columns; 0: no such result.
 inline size_t ColumnSumsOf(const Node& node) {
-  if (node.IsOurs("QuantizeTensorTranspose") ||
-      node.IsOurs("QuantizeWithTranspose")) {
-    return 4;
-  }
-  if (node.IsOurs("QuantizeBlockTranspose")) return 5;
-  return node.IsOurs("QuantizeColumns") ? 3 : 0;
+  return FactsOf(node).column_sums;
 }
 
 // Whether a scale is known before the step: state, or an element of it.

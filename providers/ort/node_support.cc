@@ -2,7 +2,6 @@
 #include "providers/ort/node_support.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 
 #include "base/check.h"
@@ -13,18 +12,15 @@
 namespace onnx_fp8 {
 namespace {
 
-bool TakesSequences(const std::string& op) {
-  return op == "SequenceAt" || op == "SequenceConstruct" ||
-         op == "SequenceEmpty" || op == "SequenceErase" ||
-         op == "SequenceInsert" || op == "SequenceLength" ||
-         op == "SplitToSequence" || op == "ConcatFromSequence";
+bool TakesSequences(const Node& node) {
+  return FactsOf(node).kind == OpKind::kSequence;
 }
 
 }  // namespace
 
 bool RunsOn(const KernelRegistry& kernels, const Node& node) {
   if (FactsOf(node).kind == OpKind::kCollective) return false;
-  if (kernels.Find(node.domain, node.op) || TakesSequences(node.op)) {
+  if (kernels.Find(node.domain, node.op) || TakesSequences(node)) {
     return true;
   }
   if (!HasBody(node)) return false;
@@ -39,14 +35,9 @@ bool RunsOn(const KernelRegistry& kernels, const Node& node) {
 }
 
 std::vector<size_t> SizesOf(const KernelRegistry& kernels, const Node& node) {
-  static const std::map<std::string, std::vector<size_t>> others = {
-      {"SequenceAt", {1}},     {"SequenceErase", {1}},
-      {"SequenceInsert", {2}}, {"SplitToSequence", {1}},
-      {"Compress", {0, 1}},    {"Expand", {1}},
-      {"NonZero", {0}},        {"Slice", {1, 2, 3, 4}},
-      {"Split", {1}},          {"Tile", {1}}};
-  auto other = others.find(node.op);
-  if (other != others.end()) return other->second;
+  if (TakesSequences(node)) return ListOf(FactsOf(node).host);
+  if (node.Is("Compress")) return {0, 1};
+  if (node.Is("NonZero")) return {0};
   const KernelEntry* entry = kernels.Find(node.domain, node.op);
   if (!entry) return {};
   // A view's new shape or axes.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "graph/row_sums.h"
 #include "providers/ops/scaled_products.h"
 
@@ -14,7 +15,7 @@ namespace {
 bool CanSum(const Node& node) {
   if (ColumnSumsOf(node) == 0) return false;
   // A scale that the step computes may wait for the sums.
-  bool waits = node.IsOurs("QuantizeWithTranspose") && !IsGiven(node.in(1));
+  bool waits = FactsOf(node).scale == CodeScale::kGiven && !IsGiven(node.in(1));
   bool turned = node.IsOurs("QuantizeColumns");
   return !waits && node.out(0) && (turned || node.out(kTransposedCodes));
 }

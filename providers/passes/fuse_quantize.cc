@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "graph/schemas/fused_quantize.h"
 #include "providers/ops/scaled_products.h"
 
@@ -116,7 +117,8 @@ class Fuser {
       auto [value, reader, dtype] = open.back();
       open.pop_back();
       if (Fits(*reader, value, columns, row)) return {reader, dtype};
-      bool rounds = reader->IsOurs("RoundTo") && dtype == DType::kFloat;
+      bool rounds =
+          FactsOf(*reader).kind == OpKind::kRound && dtype == DType::kFloat;
       if (!IsView(*reader) && !rounds) continue;
       add_readers(reader->out(0),
                   rounds ? static_cast<DType>(reader->Int("to", 0)) : dtype);
@@ -222,7 +224,8 @@ class Fuser {
   // Removes the views and the RoundTo that made x, as far as nobody reads them.
   void RemoveUnread(Value* x) {
     while (x->uses.empty() && !IsReturned(graph_, x) &&
-           (IsView(*x->producer) || x->producer->IsOurs("RoundTo"))) {
+           (IsView(*x->producer) ||
+            FactsOf(*x->producer).kind == OpKind::kRound)) {
       Node* maker = x->producer;
       x = maker->in(0);
       graph_.RemoveNode(maker);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -13,8 +15,7 @@ bool IsScaleOperand(size_t i) { return i == 1 || i == 3; }
 
 // Whether scales of 32 elements are powers of two, in floats.
 bool HasMxScales(const Node* node) {
-  bool quantizes = node && (node->IsOurs("QuantizeBlock") ||
-                            node->IsOurs("QuantizeColumns"));
+  bool quantizes = node && FactsOf(*node).scale == CodeScale::kBlocks;
   if (!quantizes || !node->out(kScales)) return false;
   int64_t rows = node->Int("block_rows", 0);
   int64_t columns = node->Int("block_columns", 0);

@@ -19,6 +19,8 @@ bool IsReal(const Value* value) {
   return value && value->dtype == DType::kFloat;
 }
 
+bool Rounds(const Node& node) { return FactsOf(node).kind == OpKind::kRound; }
+
 class Narrower {
  public:
   Narrower(Graph& graph, const KernelRegistry& kernels)
@@ -62,7 +64,7 @@ class Narrower {
   void Hoist() {
     std::vector<Node*> rounds;
     for (Node& node : graph_.nodes()) {
-      if (node.IsOurs("RoundTo")) rounds.push_back(&node);
+      if (Rounds(node)) rounds.push_back(&node);
     }
     for (Node* round : rounds) {
       Value *x = round->in(0), *y = round->out(0);
@@ -115,7 +117,7 @@ class Narrower {
   bool CanAbsorb(const Source& source) const {
     const Value* x = source.value;
     // What RoundTo has rounded to one dtype may be rounded to another one.
-    if (!x->producer || x->producer->IsOurs("RoundTo")) return false;
+    if (!x->producer || Rounds(*x->producer)) return false;
     const KernelTraits* traits = TraitsOf(*x->producer);
     return traits && IsReadOnce(x) && Has(traits->narrow_out, PlaceOf(x));
   }
@@ -155,7 +157,7 @@ class Narrower {
   // --- values that are exact in 16 bits --------------------------------------
 
   void FindExact(const Node& node) {
-    if (node.IsOurs("RoundTo")) {
+    if (Rounds(node)) {
       exact_.emplace(node.out(0), static_cast<DType>(node.Int("to", 0)));
       return;
     }
@@ -223,7 +225,7 @@ class Narrower {
   void Absorb() {
     std::vector<Node*> rounds;
     for (Node& node : graph_.nodes()) {
-      if (!node.IsOurs("RoundTo")) continue;
+      if (!Rounds(node)) continue;
       bool narrow = node.out(0)->narrow != DType::kUndefined;
       if (narrow && CanAbsorb({node.in(0), &node})) rounds.push_back(&node);
     }

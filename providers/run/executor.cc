@@ -125,9 +125,19 @@ std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
     const int64_t received =
         ReceivedBytes(node.op, count, element, node.Int("ranks", 1));
     WireBytes& bytes = all[node.String("group", "")];
-    if (node.IsOurs("AllReduce")) bytes.all_reduce += received;
-    if (node.IsOurs("AllGather")) bytes.all_gather += received;
-    if (node.IsOurs("ReduceScatter")) bytes.reduce_scatter += received;
+    switch (FactsOf(node).collective) {
+      case Collective::kAllReduce:
+        bytes.all_reduce += received;
+        break;
+      case Collective::kAllGather:
+        bytes.all_gather += received;
+        break;
+      case Collective::kReduceScatter:
+        bytes.reduce_scatter += received;
+        break;
+      default:
+        break;
+    }
   }
   return all;
 }

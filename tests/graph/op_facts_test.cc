@@ -2,6 +2,7 @@
 #include "graph/op_facts.h"
 
 #include <gtest/gtest.h>
+#include <onnx/defs/schema.h>
 
 #include <map>
 #include <set>
@@ -10,6 +11,8 @@
 
 namespace onnx_fp8 {
 namespace {
+
+namespace onnx = ONNX_NAMESPACE;
 
 Node Of(const std::string& op, const std::string& domain) {
   Node node;
@@ -46,6 +49,7 @@ TEST(OpFacts, OurOpsOfEachKind) {
                    "QuantizeTensorTranspose", "QuantizeWith",
                    "QuantizeWithPadded", "QuantizeWithTranspose"}));
   EXPECT_EQ(kinds[OpKind::kDequantize], Names{"DequantizeBlock"});
+  EXPECT_EQ(kinds[OpKind::kRound], Names{"RoundTo"});
   EXPECT_EQ(kinds[OpKind::kCollective],
             (Names{"AllGather", "AllReduce", "Broadcast", "ReduceScatter"}));
   EXPECT_EQ(kinds[OpKind::kScaleUpdate], Names{"UpdateScale"});
@@ -58,6 +62,31 @@ TEST(OpFacts, OnlyUpdatesSayWhichOperandIsTheGradient) {
     const OpFacts& facts = FactsOf(Of(name, kDomain));
     bool update = facts.kind == OpKind::kParameterUpdate;
     EXPECT_EQ(facts.gradient, update ? 1 : -1) << name;
+  }
+}
+
+TEST(OpFacts, EveryOpOfOnnxHasARow) {
+  std::set<std::string> missing;
+  for (const onnx::OpSchema& schema :
+       onnx::OpSchemaRegistry::get_all_schemas()) {
+    if (!schema.domain().empty() || schema.Deprecated()) continue;
+    if (!FindFacts("", schema.Name())) missing.insert(schema.Name());
+  }
+  EXPECT_EQ(missing, std::set<std::string>());
+}
+
+// Ranks divide a node by its form.
+TEST(OpFacts, OpsThatRanksDivideHaveAForm) {
+  auto check = [](const std::string& op, const std::string& domain) {
+    const OpFacts& facts = FactsOf(Of(op, domain));
+    EXPECT_TRUE(facts.division == Division::kWhole ||
+                facts.form != OpForm::kAny)
+        << op;
+  };
+  for (const std::string& name : OpNames()) check(name, kDomain);
+  for (const onnx::OpSchema& schema :
+       onnx::OpSchemaRegistry::get_all_schemas()) {
+    if (schema.domain().empty()) check(schema.Name(), "");
   }
 }
 

@@ -2,6 +2,7 @@
 //
 // Our Attention ops, by q, k and v, and Rotary, by q or k.
 #include "graph/attention_shape.h"
+#include "graph/op_facts.h"
 #include "training/gradients/rule.h"
 
 namespace onnx_fp8 {
@@ -13,7 +14,7 @@ using C = GradientContext;
 // in PyTorch.
 Value* Stored(Value* y) {
   for (const Node* reader : y->uses) {
-    if (reader->IsOurs("RoundTo")) return reader->out(0);
+    if (FactsOf(*reader).kind == OpKind::kRound) return reader->out(0);
   }
   return y;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/op_facts.h"
 #include "training/ranks/node_places.h"
 #include "training/ranks/over_ranks.h"
 
@@ -58,9 +59,10 @@ class Joiner {
 
  private:
   bool IsSum(const Node& node) const {
-    const bool sum =
-        node.IsOurs("ReduceScatter") ||
-        (node.IsOurs("AllReduce") && node.String("reduction", "") == "sum");
+    const Collective collective = FactsOf(node).collective;
+    const bool sum = collective == Collective::kReduceScatter ||
+                     (collective == Collective::kAllReduce &&
+                      node.String("reduction", "") == "sum");
     return sum && node.String("group", "") == axis_;
   }
 

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/op_facts.h"
 #include "training/ranks/node_places.h"
 
 namespace onnx_fp8 {
@@ -58,7 +59,9 @@ class Mover {
           });
       if (!state) continue;
       known.insert(node->outputs().begin(), node->outputs().end());
-      if (!node->IsOurs("AllGather") || node->out(0)->uses.empty()) continue;
+      if (FactsOf(*node).collective != Collective::kAllGather ||
+          node->out(0)->uses.empty())
+        continue;
       size_t reader = position_.size();
       for (const Node* use : node->out(0)->uses) {
         reader = std::min(reader, position_.at(use));

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/sharded_state.h"
 #include "training/ranks/share_amaxes.h"
@@ -90,11 +91,12 @@ class Sharder {
   void Divide(const Parts& parts) {
     std::vector<Node*> gathered;
     for (Node* reader : ReadersOf(parts.whole)) {
+      const CodeScale scale = FactsOf(*reader).scale;
       bool quantizes =
-          reader->IsOurs("QuantizeTensor") || reader->IsOurs("QuantizeWith");
+          scale == CodeScale::kMeasured || scale == CodeScale::kGiven;
       if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
         quantizers_.push_back({parts.part, reader});
-      } else if (reader->IsOurs("RoundTo") &&
+      } else if (FactsOf(*reader).kind == OpKind::kRound &&
                  parts.wire == parts.whole->dtype &&
                  options_.spec.gather != GatherAs::kFloat) {
         Round(parts, reader);

@@ -7,17 +7,20 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/op_facts.h"
 #include "training/ranks/over_ranks.h"
 
 namespace onnx_fp8 {
 namespace {
 
-bool IsOverRanks(const Node& node, const char* op) {
-  return node.IsOurs(op) && node.String("group", "") == kTensorRanks;
+bool IsOverRanks(const Node& node, Collective collective) {
+  return FactsOf(node).collective == collective &&
+         node.String("group", "") == kTensorRanks;
 }
 
 bool IsQuantizer(const Node& node) {
-  return node.IsOurs("QuantizeTensor") || node.IsOurs("QuantizeWith");
+  const CodeScale scale = FactsOf(node).scale;
+  return scale == CodeScale::kMeasured || scale == CodeScale::kGiven;
 }
 
 class AmaxSharer {
@@ -28,7 +31,7 @@ class AmaxSharer {
   void Run(const std::set<std::string>& parts) {
     std::vector<Node*> gathers;
     for (Node& node : graph_.nodes()) {
-      if (IsOverRanks(node, "AllGather")) gathers.push_back(&node);
+      if (IsOverRanks(node, Collective::kAllGather)) gathers.push_back(&node);
     }
     std::vector<Node*> measured = Measured(parts);
     for (Node* gather : gathers) {
@@ -47,14 +50,15 @@ class AmaxSharer {
     }
     std::vector<Node*> quantizers;
     for (Node& node : graph_.nodes()) {
-      bool reads = IsOverRanks(node, "ReduceScatter");
+      bool reads = IsOverRanks(node, Collective::kReduceScatter);
       for (const Value* in : node.inputs()) reads |= parts.contains(in);
-      if (!reads || IsOverRanks(node, "AllReduce") ||
-          IsOverRanks(node, "AllGather")) {
+      if (!reads || IsOverRanks(node, Collective::kAllReduce) ||
+          IsOverRanks(node, Collective::kAllGather)) {
         continue;
       }
-      bool measures = node.IsOurs("QuantizeTensor") ||
-                      (node.IsOurs("QuantizeWith") &&
+      const CodeScale scale = FactsOf(node).scale;
+      bool measures = scale == CodeScale::kMeasured ||
+                      (scale == CodeScale::kGiven &&
                        (new_scales_ || !node.in(0)->producer));
       if (measures) quantizers.push_back(&node);
       for (const Value* out : node.outputs()) parts.insert(out);

@@ -3,23 +3,15 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
-#include <string_view>
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 #include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
 
 // ---- what nodes do with the axes of their operands, as far as constants tell
-
-using OpNames = std::set<std::string_view>;
-
-bool IsOneOf(const Node& node, const OpNames& onnx, const OpNames& ours) {
-  return node.domain.empty() ? onnx.contains(node.op)
-                             : node.domain == kDomain && ours.contains(node.op);
-}
 
 bool IsKnown(const Value* value) {
   return value && value->is_constant() &&
@@ -28,40 +20,6 @@ bool IsKnown(const Value* value) {
 
 int64_t FromStart(int64_t axis, int64_t rank) {
   return axis < 0 ? axis + rank : axis;
-}
-
-// An element of a result depends on one element of each operand. Axes are
-// aligned at the end, as broadcasting does.
-bool IsElementwise(const Node& node) {
-  static const OpNames onnx = {
-      "Abs",         "Add",       "And",      "Cast",    "Ceil",
-      "Clip",        "Cos",       "Div",      "Dropout", "Elu",
-      "Equal",       "Erf",       "Exp",      "Floor",   "Gelu",
-      "HardSigmoid", "HardSwish", "Identity", "IsInf",   "IsNaN",
-      "LeakyRelu",   "Log",       "Max",      "Min",     "Mish",
-      "Mul",         "Neg",       "Not",      "Or",      "Pow",
-      "Reciprocal",  "Relu",      "Round",    "Selu",    "Sigmoid",
-      "Sign",        "Sin",       "Softplus", "Sqrt",    "Sub",
-      "Sum",         "Swish",     "Tanh",     "Where"};
-  static const OpNames ours = {"RoundTo", "Silu", "SwiGLU"};
-  return IsOneOf(node, onnx, ours);
-}
-
-// Zeros in place of elements of its operands make no result and no gradient
-// infinite or NaN. (The divisor of a Div must not have any.)
-bool IsFiniteAtZeros(const Node& node) {
-  static const OpNames onnx = {
-      "Abs",         "Add",       "Cast",     "Clip",      "Concat",
-      "Cos",         "Div",       "Dropout",  "Elu",       "Erf",
-      "Expand",      "Flatten",   "Gather",   "Gelu",      "Gemm",
-      "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "LogSoftmax",
-      "MatMul",      "Max",       "Min",      "Mish",      "Mul",
-      "Neg",         "Relu",      "Reshape",  "Selu",      "Sigmoid",
-      "Sin",         "Slice",     "Softmax",  "Softplus",  "Split",
-      "Squeeze",     "Sub",       "Sum",      "Swish",     "Tanh",
-      "Transpose",   "Unsqueeze", "Where"};
-  static const OpNames ours = {"CrossEntropy", "RoundTo", "Silu", "SwiGLU"};
-  return IsOneOf(node, onnx, ours);
 }
 
 // The axes, from 0 on, that an operand lists; nothing if it is absent, empty
@@ -98,11 +56,6 @@ bool LeavesAxis(const Node& slice, int64_t axis) {
 int64_t Inner(const Shape& shape, int64_t axis) {
   const auto at = static_cast<size_t>(axis) + 1;
   return NumElements({shape.data() + at, shape.size() - at});
-}
-
-bool IsAttention(const Node& node) {
-  return node.IsOurs("Attention") || node.IsOurs("AttentionBias") ||
-         node.IsOurs("AttentionRelative");
 }
 
 }  // namespace
@@ -239,39 +192,74 @@ class SplitRules {
     if (ReadsZeros(node)) {
       return Refuse(Concat("[", node.Where(), "] needs equal parts"));
     }
+    const OpFacts& facts = FactsOf(node);
     if (region_.layers_) {
       if (Touches(node)) return VisitEnd(node);
       if (IsLayer(node)) return VisitWholeLayer(node);
-      if (node.Is("Conv")) return VisitBatch(node);
+      if (facts.form == OpForm::kBatch) return VisitBatch(node);
     }
-    if (IsLayer(node)) return VisitLayer(node);
-    if (IsElementwise(node)) return VisitAligned(node, 0);
-    if (node.Is("MatMul")) return VisitProduct(node);
-    if (node.Is("Softmax") || node.Is("LogSoftmax") || node.Is("Concat")) {
-      return VisitAxis(node, node.Int("axis", -1));
+    if (facts.division == Division::kWhole || !VisitForm(node, facts.form)) {
+      Refuse(Concat("[", node.Where(), "] needs whole operands"));
     }
-    if (node.Is("Expand")) return VisitExpand(node);
-    if (node.Is("Slice")) return VisitSlice(node);
-    if (node.op.starts_with("Reduce") && node.domain.empty()) {
-      return VisitReduce(node);
+  }
+
+  // Whether there is a rule for the form.
+  bool VisitForm(Node& node, OpForm form) {
+    switch (form) {
+      case OpForm::kGemm:
+        if (!IsLayer(node)) return false;
+        VisitLayer(node);
+        return true;
+      case OpForm::kElementwise:
+      case OpForm::kCopy:
+      case OpForm::kConvert:
+        VisitAligned(node, 0);
+        return true;
+      case OpForm::kMatMul:
+        VisitProduct(node);
+        return true;
+      case OpForm::kAlongAxis:
+      case OpForm::kConcat:
+        VisitAxis(node, node.Int("axis", -1));
+        return true;
+      case OpForm::kExpand:
+        VisitExpand(node);
+        return true;
+      case OpForm::kSlice:
+        VisitSlice(node);
+        return true;
+      case OpForm::kReduce:
+        VisitReduce(node);
+        return true;
+      case OpForm::kTrailing:
+        VisitTrailing(node);
+        return true;
+      case OpForm::kReshape:
+        VisitReshape(node);
+        return true;
+      case OpForm::kTranspose:
+        VisitTranspose(node);
+        return true;
+      case OpForm::kSplit:
+        VisitSplit(node);
+        return true;
+      case OpForm::kGather:
+        VisitGather(node);
+        return true;
+      case OpForm::kHeads:
+        VisitAttention(node);
+        return true;
+      case OpForm::kRotated:
+        VisitRotary(node);
+        return true;
+      case OpForm::kClasses:
+        VisitLoss(node);
+        return true;
+      case OpForm::kAny:
+      case OpForm::kBatch:
+        return false;
     }
-    if (node.Is("LayerNormalization") || node.Is("RMSNormalization") ||
-        node.IsOurs("RMSNorm") || node.IsOurs("AddLayerNorm") ||
-        node.IsOurs("AddRMSNorm")) {
-      const int64_t rank = node.in(0)->rank();
-      return VisitAligned(node, rank - FromStart(node.Int("axis", -1), rank));
-    }
-    if (node.Is("Reshape") || node.Is("Flatten") || node.Is("Squeeze") ||
-        node.Is("Unsqueeze")) {
-      return VisitReshape(node);
-    }
-    if (node.Is("Transpose")) return VisitTranspose(node);
-    if (node.Is("Split")) return VisitSplit(node);
-    if (node.Is("Gather")) return VisitGather(node);
-    if (IsAttention(node)) return VisitAttention(node);
-    if (node.IsOurs("Rotary")) return VisitRotary(node);
-    if (node.IsOurs("CrossEntropy")) return VisitLoss(node);
-    Refuse(Concat("[", node.Where(), "] needs whole operands"));
+    return false;
   }
 
   // Zeros behind uneven parts would make results or gradients infinite or NaN.
@@ -280,9 +268,14 @@ class SplitRules {
       const AxisSplit* split = Find(value);
       return split && !IsEven(*value->shape, *split, region_.ranks_);
     };
-    if (node.Is("Div") && ends_with_zeros(node.in(1))) return true;
-    return !IsFiniteAtZeros(node) &&
-           std::ranges::any_of(ValuesOf(node), ends_with_zeros);
+    switch (FactsOf(node).division) {
+      case Division::kUneven:
+        return false;
+      case Division::kEvenDivisor:
+        return ends_with_zeros(node.in(1));
+      default:
+        return std::ranges::any_of(ValuesOf(node), ends_with_zeros);
+    }
   }
 
   bool Touches(const Node& node) const {
@@ -415,6 +408,12 @@ class SplitRules {
       return Refuse(Concat("[", node.Where(), "] mixes the divided axis"));
     }
     VisitAligned(node, 0);
+  }
+
+  // A normalization along its last axes.
+  void VisitTrailing(Node& node) {
+    const int64_t rank = node.in(0)->rank();
+    VisitAligned(node, rank - FromStart(node.Int("axis", -1), rank));
   }
 
   void VisitSlice(Node& node) {

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "graph/batch_statistics.h"
 #include "training/ranks/over_ranks.h"
 #include "training/step/loss.h"
 
@@ -44,8 +45,7 @@ uint64_t DrawOfRank(uint64_t seed, uint64_t draw, int64_t data_rank) {
 
 void CheckSamplesAreApart(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
-    Check(!node.Is("BatchNormalization") || node.Int("training_mode", 0) == 0,
-          "[", node.Where(),
+    Check(!NormalizesByBatch(node), "[", node.Where(),
           "] expected a model without batch statistics for several ranks, got "
           "BatchNormalization in training: `batch_norm=eval` uses the running "
           "statistics");

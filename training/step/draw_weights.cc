@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <numbers>
 #include <unordered_set>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "graph/export_record.h"
+#include "graph/op_facts.h"
 #include "graph/views.h"
 #include "onnx_fp8/option_error.h"
 
@@ -24,38 +24,6 @@ namespace {
 constexpr int64_t kGrain = 1 << 16;
 
 enum class First { kOnes, kZeros, kNormal };
-
-// The operands of a norm.
-struct NormOperands {
-  size_t scale, bias;
-};
-
-const NormOperands* FindNorm(const Node& node) {
-  static const std::map<std::string, NormOperands, std::less<>> kNorms = {
-      {"LayerNormalization", {1, 2}},
-      {"RMSNormalization", {1, 2}},
-      {"SimplifiedLayerNormalization", {1, 2}},
-      {"GroupNormalization", {1, 2}},
-      {"InstanceNormalization", {1, 2}},
-      {"BatchNormalization", {1, 2}},
-      {"SkipLayerNormalization", {2, 3}},
-      {"SkipSimplifiedLayerNormalization", {2, 3}}};
-  auto found = kNorms.find(node.op);
-  return found == kNorms.end() ? nullptr : &found->second;
-}
-
-// Whether the node multiplies by operand `slot` as by a matrix or looks rows up
-// in it.
-bool IsWeight(const Node& node, size_t slot) {
-  if (node.Is("Conv") || node.Is("ConvTranspose") || node.Is("DeformConv")) {
-    return slot == 1;
-  }
-  if (node.Is("Gemm")) return slot <= 1;
-  if (node.Is("LSTM") || node.Is("GRU") || node.Is("RNN")) {
-    return slot == 1 || slot == 2;
-  }
-  return node.Is("MatMul") || node.Is("Einsum") || node.Is("Gather");
-}
 
 struct Reader {
   const Node* node;
@@ -71,7 +39,7 @@ std::vector<Reader> ReadersOf(const Value& value) {
     const Value* read = open.back();
     open.pop_back();
     for (const Node* node : read->uses) {
-      if (IsViewOp(*node) || node->Is("Expand")) {
+      if (IsViewOp(*node) || FactsOf(*node).form == OpForm::kExpand) {
         for (const Value* out : node->outputs()) {
           if (out && seen.insert(out).second) open.push_back(out);
         }
@@ -89,16 +57,22 @@ bool IsVector(const Shape& shape) {
   return std::ranges::count_if(shape, [](int64_t n) { return n != 1; }) <= 1;
 }
 
+bool IsVariance(const Node& node, size_t slot) {
+  const int mean = FactsOf(node).statistics;
+  return mean >= 0 && static_cast<int>(slot) == mean + 1;
+}
+
 First FirstOf(const Value& value) {
   const std::vector<Reader> readers = ReadersOf(value);
   for (const auto& [node, slot] : readers) {
-    const NormOperands* norm = FindNorm(*node);
-    if (!norm || slot < norm->scale) continue;
-    const bool variance = node->Is("BatchNormalization") && slot == 4;
-    return slot == norm->scale || variance ? First::kOnes : First::kZeros;
+    const OpFacts& facts = FactsOf(*node);
+    const bool scales =
+        facts.kind == OpKind::kNorm && facts.constants == ConstantUse::kScale;
+    if (!scales || slot == 0) continue;
+    return slot == 1 || IsVariance(*node, slot) ? First::kOnes : First::kZeros;
   }
   for (const auto& [node, slot] : readers) {
-    if (IsWeight(*node, slot)) return First::kNormal;
+    if (HasSlot(FactsOf(*node).weights, slot)) return First::kNormal;
   }
   if (!IsVector(*value.shape)) return First::kNormal;
   auto multiplies = [](const Reader& reader) {
@@ -111,7 +85,8 @@ First FirstOf(const Value& value) {
 
 bool IsStatistic(const Value& value) {
   return std::ranges::any_of(ReadersOf(value), [](const Reader& reader) {
-    return reader.node->Is("BatchNormalization") && reader.slot >= 3;
+    const int mean = FactsOf(*reader.node).statistics;
+    return mean >= 0 && static_cast<int>(reader.slot) >= mean;
   });
 }
 

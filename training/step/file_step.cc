@@ -14,6 +14,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/passes/inference_mode.h"
+#include "graph/views.h"
 #include "training/step/loss.h"
 #include "training/step/step_report.h"
 #include "training/step/step_settings.h"
@@ -237,7 +238,8 @@ void AddSlots(const Graph& from, StepGraph* step) {
   if (n > 0) require(kScaleState, 1);
   if (AnyDelayed(step->fp8.slots)) require(kHistoryState, 2);
   for (const Node& node : step->graph->nodes()) {
-    if (node.IsOurs("UpdateScale")) step->fp8.q_max = node.in(3);
+    if (FactsOf(node).kind == OpKind::kScaleUpdate)
+      step->fp8.q_max = node.in(3);
   }
 }
 
@@ -410,7 +412,7 @@ const Node* QuantizerOf(const Value* row) {
   while (const Node* node = row->producer) {
     if (FactsOf(*node).kind == OpKind::kQuantize) return node;
     if (node->inputs().empty()) return nullptr;
-    bool chosen = node->Is("Where");
+    bool chosen = FactsOf(*node).kind == OpKind::kChoice;
     row = node->in(chosen ? (node->in(1)->producer ? 1 : 2) : 0);
   }
   return nullptr;
@@ -419,8 +421,7 @@ const Node* QuantizerOf(const Value* row) {
 // Reports the amaxes of the quantizers that the outputs need.
 void KeepAmaxes(const Amaxes& all, StepGraph* step) {
   Graph& graph = *step->graph;
-  const Node* join = all.values ? all.values->producer : nullptr;
-  while (join && join->Is("Identity")) join = join->in(0)->producer;
+  const Node* join = all.values ? BehindCopies(all.values)->producer : nullptr;
   bool has_rows =
       join && join->Is("Concat") && join->inputs().size() == all.labels.size();
   if (!has_rows) return;

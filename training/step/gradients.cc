@@ -2,6 +2,7 @@
 #include "training/step/gradients.h"
 
 #include "base/check.h"
+#include "graph/op_facts.h"
 
 namespace onnx_fp8 {
 
@@ -11,6 +12,7 @@ void NoGradient(GradientContext&) {}
 
 void GradientRegistry::Add(std::string_view op, GradientRule rule,
                            std::string_view domain, size_t outputs) {
+  Check(FindFacts(domain, op), "gradient of ", op, ", an op without facts");
   bool added = rules_
                    .emplace(std::pair(std::string(domain), std::string(op)),
                             Row{rule, outputs})

@@ -65,7 +65,7 @@ class GradientRegistry {
  public:
   // `outputs`: how many outputs, from the first, have gradients that the rule
   // handles. If it is 1, output 0 has a gradient; else any of them may have
-  // none.
+  // none. Errors: the op has a rule, or has no facts (graph/op_facts.h).
   void Add(std::string_view op, GradientRule rule, std::string_view domain = "",
            size_t outputs = 1);
   // Adds an op whose output does not depend smoothly on its inputs (Equal,

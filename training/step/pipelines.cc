@@ -269,7 +269,7 @@ void MarkWeights(Graph& graph) {
   for (Value* value : graph.Initializers()) {
     bool fp8 = value->dtype == DType::kE4M3 || value->dtype == DType::kE5M2;
     bool multiplied = std::ranges::any_of(value->uses, [](const Node* node) {
-      return node->Is("MatMul") || node->Is("Gemm");
+      return FactsOf(*node).kind == OpKind::kProduct;
     });
     if (fp8 || (multiplied && value->rank() == 2)) {
       value->role = Role::kParameter;

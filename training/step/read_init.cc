@@ -9,6 +9,7 @@
 #include "base/joined.h"
 #include "data/safetensors.h"
 #include "graph/batch_statistics.h"
+#include "graph/views.h"
 #include "training/step/torch_weights.h"
 
 namespace onnx_fp8 {
@@ -125,9 +126,7 @@ class InitReader {
   // The initializer of that name, or the one that an Identity gives that name.
   const Value* Held(const std::string& key) const {
     const Value* value = model_.graph->Find(key);
-    while (value && value->producer && value->producer->Is("Identity")) {
-      value = value->producer->in(0);
-    }
+    if (value) value = BehindCopies(value);
     return value && value->is_initializer() ? value : nullptr;
   }
 

@@ -10,6 +10,7 @@
 #include "graph/onnx/step_notes.h"
 #include "graph/onnx/written_file.h"
 #include "graph/passes/dead_code.h"
+#include "graph/views.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/step/file_step.h"
@@ -54,10 +55,7 @@ void AddInputs(Graph& graph, const Graph& mover) {
 // The value that an output only passes on.
 std::string Behind(const Graph& graph, const std::string& output) {
   const Value* value = graph.Find(output);
-  while (value && value->producer && value->producer->Is("Identity")) {
-    value = value->producer->in(0);
-  }
-  return value ? value->name : "";
+  return value ? BehindCopies(value)->name : "";
 }
 
 // The facts of the step that its graph does not hold. Call it before Arrange

@@ -63,10 +63,10 @@ void EyeLike(KernelContext& ctx) {
 
 void RegisterConstant(KernelRegistry& r) {
   r.Add("Constant", Constant);
-  r.Add("ConstantOfShape", ConstantOfShape, {.host_inputs = {0}});
+  r.Add("ConstantOfShape", ConstantOfShape);
   r.Add("Shape", ShapeOf);
   r.Add("Size", Size);
-  r.Add("Range", Widened<Range>, {.host_inputs = {0, 1, 2}});
+  r.Add("Range", Widened<Range>);
   r.Add("EyeLike", EyeLike);
 }
 

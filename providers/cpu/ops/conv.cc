@@ -518,7 +518,7 @@ void Col2Im(KernelContext& ctx) {
 }  // namespace
 
 void RegisterConv(KernelRegistry& r) {
-  r.Add("Col2Im", Widened<Col2Im>, {.host_inputs = {1, 2}});
+  r.Add("Col2Im", Widened<Col2Im>);
   r.Add("Conv", Widened<Conv>);
   r.Add("ConvTranspose", Widened<ConvTranspose>);
 }

@@ -27,8 +27,6 @@ void Pad(KernelContext& ctx) {
 
 }  // namespace
 
-void RegisterPad(KernelRegistry& r) {
-  r.Add("Pad", Pad, {.host_inputs = {1, 3}});
-}
+void RegisterPad(KernelRegistry& r) { r.Add("Pad", Pad); }
 
 }  // namespace onnx_fp8

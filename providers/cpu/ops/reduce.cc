@@ -415,18 +415,16 @@ void ReduceExtreme(KernelContext& ctx) {
 }  // namespace
 
 void RegisterReduce(KernelRegistry& r) {
-  const KernelTraits axes = {.host_inputs = {1}};
-  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>,
-        {.host_inputs = {1}, .narrow_in = {0}});
-  r.Add("ReduceMean", Widened<ReduceMean>, axes);
-  r.Add("ReduceProd", Widened<ReduceBy<ProdOp>>, axes);
-  r.Add("ReduceL1", Widened<ReduceBy<AbsOp>>, axes);
-  r.Add("ReduceSumSquare", Widened<ReduceBy<SquareOp>>, axes);
-  r.Add("ReduceL2", Widened<ReduceL2>, axes);
-  r.Add("ReduceLogSum", Widened<ReduceLogSum>, axes);
-  r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>, axes);
-  r.Add("ReduceMax", Widened<ReduceExtreme<Largest>>, axes);
-  r.Add("ReduceMin", Widened<ReduceExtreme<Smallest>>, axes);
+  r.Add("ReduceSum", Widened<ReduceBy<SumOp>>, {.narrow_in = {0}});
+  r.Add("ReduceMean", Widened<ReduceMean>);
+  r.Add("ReduceProd", Widened<ReduceBy<ProdOp>>);
+  r.Add("ReduceL1", Widened<ReduceBy<AbsOp>>);
+  r.Add("ReduceSumSquare", Widened<ReduceBy<SquareOp>>);
+  r.Add("ReduceL2", Widened<ReduceL2>);
+  r.Add("ReduceLogSum", Widened<ReduceLogSum>);
+  r.Add("ReduceLogSumExp", Widened<ReduceLogSumExp>);
+  r.Add("ReduceMax", Widened<ReduceExtreme<Largest>>);
+  r.Add("ReduceMin", Widened<ReduceExtreme<Smallest>>);
 }
 
 }  // namespace onnx_fp8

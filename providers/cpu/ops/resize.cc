@@ -87,8 +87,6 @@ void Resize(KernelContext& ctx) {
 
 }  // namespace
 
-void RegisterResize(KernelRegistry& r) {
-  r.Add("Resize", Resize, {.host_inputs = {1, 2, 3}});
-}
+void RegisterResize(KernelRegistry& r) { r.Add("Resize", Resize); }
 
 }  // namespace onnx_fp8

@@ -124,8 +124,8 @@ void Running(KernelContext& ctx) {
 void RegisterScan(KernelRegistry& r) {
   r.Add("ArgMax", Widened<ArgExtreme<true>>);
   r.Add("ArgMin", Widened<ArgExtreme<false>>);
-  r.Add("CumProd", Widened<Running<RunningProduct>>, {.host_inputs = {1}});
-  r.Add("CumSum", Widened<Running<RunningSum>>, {.host_inputs = {1}});
+  r.Add("CumProd", Widened<Running<RunningProduct>>);
+  r.Add("CumSum", Widened<Running<RunningSum>>);
 }
 
 }  // namespace onnx_fp8

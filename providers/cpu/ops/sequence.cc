@@ -268,9 +268,9 @@ void Unique(KernelContext& ctx) {
 }  // namespace
 
 void RegisterSequence(KernelRegistry& r) {
-  r.Add("OneHot", OneHot, {.host_inputs = {1}});
-  r.Add("Trilu", Trilu, {.host_inputs = {1}});
-  r.Add("TopK", TopK, {.host_inputs = {1}});
+  r.Add("OneHot", OneHot);
+  r.Add("Trilu", Trilu);
+  r.Add("TopK", TopK);
   r.Add("NonZero", NonZero);
   r.Add("Compress", Compress);
   r.Add("Unique", Unique);

@@ -532,8 +532,7 @@ size_t ExtremesWorkspace(KernelContext& ctx) {
 }  // namespace
 
 void RegisterReduce(KernelRegistry& r) {
-  const KernelTraits kept = {
-      .host_inputs = {1}, .narrow_in = {0}, .workspace = SumsWorkspace};
+  const KernelTraits kept = {.narrow_in = {0}, .workspace = SumsWorkspace};
   r.Add("ReduceSum", Sums<SumOp>, kept);
   KernelTraits squares = kept;
   squares.many = SumsOfMany<SquareOp>;
@@ -546,8 +545,7 @@ void RegisterReduce(KernelRegistry& r) {
   KernelTraits exponentials = kept;
   exponentials.workspace = LogSumExpWorkspace;
   r.Add("ReduceLogSumExp", LogSumExp, exponentials);
-  const KernelTraits extremes = {.host_inputs = {1},
-                                 .workspace = ExtremesWorkspace};
+  const KernelTraits extremes = {.workspace = ExtremesWorkspace};
   r.Add("ReduceMax", Extremes<LargestOp>, extremes);
   r.Add("ReduceMin", Extremes<SmallestOp>, extremes);
 }

@@ -143,8 +143,7 @@ void Resize(KernelContext& ctx) {
 }  // namespace
 
 void RegisterResize(KernelRegistry& r) {
-  r.Add("Resize", Resize,
-        {.host_inputs = {1, 2, 3}, .workspace = ResizeWorkspace});
+  r.Add("Resize", Resize, {.workspace = ResizeWorkspace});
 }
 
 }  // namespace onnx_fp8::cuda

@@ -145,8 +145,8 @@ void RegisterScan(KernelRegistry& r) {
   r.Add("ArgMax", ArgExtreme<true>, {.narrow_in = {0}});
   r.Add("ArgMin", ArgExtreme<false>, {.narrow_in = {0}});
   r.Add("Hardmax", Hardmax, {.narrow_in = {0}});
-  r.Add("CumProd", Running<true>, {.host_inputs = {1}, .narrow_in = {0}});
-  r.Add("CumSum", Running<false>, {.host_inputs = {1}, .narrow_in = {0}});
+  r.Add("CumProd", Running<true>, {.narrow_in = {0}});
+  r.Add("CumSum", Running<false>, {.narrow_in = {0}});
 }
 
 }  // namespace onnx_fp8::cuda

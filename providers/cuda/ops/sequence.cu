@@ -123,9 +123,9 @@ void TopK(KernelContext& ctx) {
 }  // namespace
 
 void RegisterSequence(KernelRegistry& r) {
-  r.Add("OneHot", OneHot, {.host_inputs = {1}});
-  r.Add("Trilu", Trilu, {.host_inputs = {1}, .moves = true});
-  r.Add("TopK", TopK, {.host_inputs = {1}});
+  r.Add("OneHot", OneHot);
+  r.Add("Trilu", Trilu, {.moves = true});
+  r.Add("TopK", TopK);
 }
 
 }  // namespace onnx_fp8::cuda
