@@ -180,7 +180,7 @@ combine(cuda_emulated ${cuda_host_sources} ${cuda_tests} ${cuda_helpers})
 target_compile_options(cuda_emulated PRIVATE -Og)
 add_library(cuda_device_tests OBJECT ${cuda_device_tests})
 combine(cuda_device_tests ${cuda_device_tests})
-target_compile_options(cuda_device_tests PRIVATE -Og -g1)
+target_compile_options(cuda_device_tests PRIVATE -Og)
 target_link_libraries(cuda_device_tests PRIVATE our_flags cuda_headers
   test_support)
 # A tool that listens to NVTX.

@@ -32,7 +32,7 @@ def complaint(program, *arguments):
 
 def train(program):
     return complaint(program, "train", DIGITS / "digits_mlp.onnx", "--data", DIGITS / "train.npz", "--loss",
-                     "cross_entropy", "--steps", 1, "--provider", "cuda", "-o", "out.onnx")
+                     "cross_entropy", "--steps", 1, "--provider", "cuda", "--out", "run")
 
 
 def compiled(program, body):
