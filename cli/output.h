@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -48,11 +47,5 @@ class CapturedOutput {
   Listener listener_;
   CapturedOutput* before_;
 };
-
-// `json` and a newline. Names come from files and need not be UTF-8.
-template <typename Json>
-std::string JsonLine(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
 }  // namespace onnx_fp8

@@ -15,6 +15,7 @@
 #include "cli/bench/sliced_attention.h"
 #include "cli/bench/timing.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"

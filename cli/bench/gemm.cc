@@ -10,6 +10,7 @@
 #include "cli/bench/random_tensor.h"
 #include "cli/bench/save.h"
 #include "cli/bench/timing.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "graph/builder.h"

@@ -10,6 +10,7 @@
 #include "cli/bench/layer_timing.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
 

@@ -12,6 +12,7 @@
 #include "cli/bench/provider_peaks.h"
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "graph/op_facts.h"

@@ -10,6 +10,7 @@
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"

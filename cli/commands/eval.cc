@@ -5,6 +5,7 @@
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/data_flags.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"

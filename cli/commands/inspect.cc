@@ -8,6 +8,7 @@
 #include "cli/api_names.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/ranks.h"

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"

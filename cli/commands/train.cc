@@ -11,6 +11,7 @@
 #include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/ort_training.h"
 #include "cli/output.h"

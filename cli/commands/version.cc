@@ -7,6 +7,7 @@
 #include "base/joined.h"
 #include "base/parallel.h"
 #include "cli/commands/commands.h"
+#include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "training/make_provider.h"

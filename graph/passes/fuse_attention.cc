@@ -46,32 +46,6 @@ struct MaskOperands {
   bool may_be_nan = false;  // a row may have nothing but -inf
 };
 
-class AttentionMasks {
- public:
-  explicit AttentionMasks(const FixedValues& fixed) : fixed_(fixed) {}
-
-  // Reads one Add or Where on the way from the softmax up to the product.
-  // Returns its operand with the scores; null if the node has another form.
-  Value* Read(Builder& b, const Node& node);
-
-  // The operand `relative` of AttentionRelative; null if there is none.
-  Value* relative() const { return relative_; }
-
-  // Adds nodes for all masks that were read. nullopt: attention with these
-  // operands would compute something else in rows that see nothing.
-  std::optional<MaskOperands> Combine(Builder& b) const;
-
- private:
-  Value* ReadAdd(Builder& b, const Node& node);
-  Value* ReadWhere(const Node& node);
-  void AddWhere(AttentionMask mask, const Value& scores);
-  Value* WithoutRelative(Builder& b, Value* mask, const Value& scores);
-
-  const FixedValues& fixed_;
-  std::vector<AttentionMask> masks_;  // the outermost first
-  Value* relative_ = nullptr;
-};
-
 // A score of this or less has no effect beside others.
 constexpr double kHidden = -1e9;
 // Numbers up to this size hide no score.
@@ -183,117 +157,134 @@ Value* SeesOf(Builder& b, const std::vector<AttentionMask>& masks) {
   return b.Cast(any, DType::kBool);
 }
 
-Value* AttentionMasks::Read(Builder& b, const Node& node) {
-  if (node.Is("Add")) return ReadAdd(b, node);
-  if (node.Is("Where")) return ReadWhere(node);
-  return nullptr;
-}
+class AttentionMasks {
+ public:
+  explicit AttentionMasks(const FixedValues& fixed) : fixed_(fixed) {}
 
-Value* AttentionMasks::ReadAdd(Builder& b, const Node& node) {
-  for (size_t i : {0, 1}) {
-    Value *mask = node.in(i), *rest = node.in(1 - i);
-    if (mask->rank() > 4) continue;
-    mask = WithoutRelative(b, mask, *node.out(0));
-    if (!mask) return rest;
-    if (!fixed_.Has(mask)) continue;
-    auto triangle = TriangleOf(mask, *node.out(0));
-    masks_.push_back({.value = mask,
-                      .causal = triangle && triangle->lower == 0 &&
-                                triangle->upper <= kHidden,
-                      .upper = triangle ? triangle->upper : 0});
-    return rest;
+  // Reads one Add or Where on the way from the softmax up to the product.
+  // Returns its operand with the scores; null if the node has another form.
+  Value* Read(Builder& b, const Node& node) {
+    if (node.Is("Add")) return ReadAdd(b, node);
+    if (node.Is("Where")) return ReadWhere(node);
+    return nullptr;
   }
-  return nullptr;
-}
 
-// Removes T5's trained bias from a mask. The bias is
-// Transpose(Gather(table, distances)). `distances` is a constant matrix. All
-// its elements on one diagonal are equal, so they select the same row of
-// `table`. The mask is the bias alone, or the sum of the bias and another
-// mask. Returns the other mask; null if the bias is the whole mask; the mask
-// itself if it has no such bias.
-Value* AttentionMasks::WithoutRelative(Builder& b, Value* mask,
-                                       const Value& scores) {
-  if (relative_ || fixed_.Has(mask)) return mask;
-  const Node* node = mask->producer;
-  if (node && node->Is("Add")) {
+  // The operand `relative` of AttentionRelative; null if there is none.
+  Value* relative() const { return relative_; }
+
+  // Adds nodes for all masks that were read. nullopt: attention with these
+  // operands would compute something else in rows that see nothing.
+  std::optional<MaskOperands> Combine(Builder& b) const {
+    // Numbers that replace scores.
+    auto replaces = [](const AttentionMask& mask) {
+      return mask.fill && IsFinite(mask.fill);
+    };
+    const bool any_replaces = std::ranges::any_of(masks_, replaces);
+    std::vector<AttentionMask> others;
+    bool infinite = !any_replaces;
+    for (const AttentionMask& mask : masks_) {
+      if (!mask.causal) {
+        others.push_back(mask);
+      } else {
+        infinite &= mask.upper == -std::numeric_limits<double>::infinity();
+      }
+    }
+    MaskOperands operands;
+    operands.causal = others.size() < masks_.size() &&
+                      (infinite || std::ranges::all_of(others, IsModest));
+    const std::vector<AttentionMask>& left = operands.causal ? others : masks_;
+    operands.may_be_nan = !std::ranges::all_of(left, IsAlwaysFinite);
+    if (any_replaces && !operands.causal) {
+      // In a row that sees nothing, numbers that replace scores and numbers
+      // that are added may compete.
+      bool competes =
+          std::ranges::any_of(masks_, [](const AttentionMask& mask) {
+            return !mask.fill && !IsModest(mask);
+          });
+      if (relative_ || competes) return {};
+      operands.sees = SeesOf(b, masks_);
+    }
+    operands.bias = BiasOf(b, left);
+    return operands;
+  }
+
+ private:
+  Value* ReadAdd(Builder& b, const Node& node) {
     for (size_t i : {0, 1}) {
-      if (!fixed_.Has(node->in(i)) || node->in(i)->rank() > 4) continue;
-      relative_ = Relative(b, node->in(1 - i), scores);
-      if (relative_) return node->in(i);
+      Value *mask = node.in(i), *rest = node.in(1 - i);
+      if (mask->rank() > 4) continue;
+      mask = WithoutRelative(b, mask, *node.out(0));
+      if (!mask) return rest;
+      if (!fixed_.Has(mask)) continue;
+      auto triangle = TriangleOf(mask, *node.out(0));
+      masks_.push_back({.value = mask,
+                        .causal = triangle && triangle->lower == 0 &&
+                                  triangle->upper <= kHidden,
+                        .upper = triangle ? triangle->upper : 0});
+      return rest;
     }
-    return mask;
+    return nullptr;
   }
-  relative_ = Relative(b, mask, scores);
-  return relative_ ? nullptr : mask;
-}
 
-// Where(mask, hidden, scores) and Where(mask, scores, hidden).
-Value* AttentionMasks::ReadWhere(const Node& node) {
-  Value* mask = node.in(0);
-  if (!fixed_.Has(mask) || mask->rank() > 4) return nullptr;
-  for (size_t i : {1, 2}) {
-    auto fill = NumberIn(node.in(i));
-    if (!fill || !(*fill <= kHidden) || node.in(i)->rank() > 4) continue;
-    AddWhere({mask, node.in(i), i == 1, false, *fill}, *node.out(0));
-    return node.in(3 - i);
-  }
-  return nullptr;
-}
-
-// A mask of -inf may be a causal one and others: Or(a, b) if true marks hidden
-// scores, else And(a, b).
-void AttentionMasks::AddWhere(AttentionMask mask, const Value& scores) {
-  auto is_causal = [&](const Value* value) {
-    auto triangle = TriangleOf(value, scores);
-    return triangle && (triangle->lower != 0) != mask.marks_hidden &&
-           (triangle->upper != 0) == mask.marks_hidden;
-  };
-  const char* join = mask.marks_hidden ? "Or" : "And";
-  while (!(mask.causal = is_causal(mask.value))) {
-    const Node* node = mask.value->producer;
-    if (!node || !node->Is(join) || IsFinite(mask.fill)) break;
-    size_t i = is_causal(node->in(0)) ? 0 : 1;
-    if (!is_causal(node->in(i))) break;
-    masks_.push_back(
-        {node->in(i), mask.fill, mask.marks_hidden, true, mask.upper});
-    mask.value = node->in(1 - i);
-  }
-  masks_.push_back(mask);
-}
-
-std::optional<MaskOperands> AttentionMasks::Combine(Builder& b) const {
-  // Numbers that replace scores.
-  auto replaces = [](const AttentionMask& mask) {
-    return mask.fill && IsFinite(mask.fill);
-  };
-  const bool any_replaces = std::ranges::any_of(masks_, replaces);
-  std::vector<AttentionMask> others;
-  bool infinite = !any_replaces;
-  for (const AttentionMask& mask : masks_) {
-    if (!mask.causal) {
-      others.push_back(mask);
-    } else {
-      infinite &= mask.upper == -std::numeric_limits<double>::infinity();
+  // Where(mask, hidden, scores) and Where(mask, scores, hidden).
+  Value* ReadWhere(const Node& node) {
+    Value* mask = node.in(0);
+    if (!fixed_.Has(mask) || mask->rank() > 4) return nullptr;
+    for (size_t i : {1, 2}) {
+      auto fill = NumberIn(node.in(i));
+      if (!fill || !(*fill <= kHidden) || node.in(i)->rank() > 4) continue;
+      AddWhere({mask, node.in(i), i == 1, false, *fill}, *node.out(0));
+      return node.in(3 - i);
     }
+    return nullptr;
   }
-  MaskOperands operands;
-  operands.causal = others.size() < masks_.size() &&
-                    (infinite || std::ranges::all_of(others, IsModest));
-  const std::vector<AttentionMask>& left = operands.causal ? others : masks_;
-  operands.may_be_nan = !std::ranges::all_of(left, IsAlwaysFinite);
-  if (any_replaces && !operands.causal) {
-    // In a row that sees nothing, numbers that replace scores and numbers that
-    // are added may compete.
-    bool competes = std::ranges::any_of(masks_, [](const AttentionMask& mask) {
-      return !mask.fill && !IsModest(mask);
-    });
-    if (relative_ || competes) return {};
-    operands.sees = SeesOf(b, masks_);
+
+  // A mask of -inf may be a causal one and others: Or(a, b) if true marks
+  // hidden scores, else And(a, b).
+  void AddWhere(AttentionMask mask, const Value& scores) {
+    auto is_causal = [&](const Value* value) {
+      auto triangle = TriangleOf(value, scores);
+      return triangle && (triangle->lower != 0) != mask.marks_hidden &&
+             (triangle->upper != 0) == mask.marks_hidden;
+    };
+    const char* join = mask.marks_hidden ? "Or" : "And";
+    while (!(mask.causal = is_causal(mask.value))) {
+      const Node* node = mask.value->producer;
+      if (!node || !node->Is(join) || IsFinite(mask.fill)) break;
+      size_t i = is_causal(node->in(0)) ? 0 : 1;
+      if (!is_causal(node->in(i))) break;
+      masks_.push_back(
+          {node->in(i), mask.fill, mask.marks_hidden, true, mask.upper});
+      mask.value = node->in(1 - i);
+    }
+    masks_.push_back(mask);
   }
-  operands.bias = BiasOf(b, left);
-  return operands;
-}
+
+  // Removes T5's trained bias from a mask. The bias is
+  // Transpose(Gather(table, distances)). `distances` is a constant matrix. All
+  // its elements on one diagonal are equal, so they select the same row of
+  // `table`. The mask is the bias alone, or the sum of the bias and another
+  // mask. Returns the other mask; null if the bias is the whole mask; the mask
+  // itself if it has no such bias.
+  Value* WithoutRelative(Builder& b, Value* mask, const Value& scores) {
+    if (relative_ || fixed_.Has(mask)) return mask;
+    const Node* node = mask->producer;
+    if (node && node->Is("Add")) {
+      for (size_t i : {0, 1}) {
+        if (!fixed_.Has(node->in(i)) || node->in(i)->rank() > 4) continue;
+        relative_ = Relative(b, node->in(1 - i), scores);
+        if (relative_) return node->in(i);
+      }
+      return mask;
+    }
+    relative_ = Relative(b, mask, scores);
+    return relative_ ? nullptr : mask;
+  }
+
+  const FixedValues& fixed_;
+  std::vector<AttentionMask> masks_;  // the outermost first
+  Value* relative_ = nullptr;
+};
 
 // The operand of AttentionPacked (graph/schemas/attention.cc): `root` as
 // `shape`, and the op's attribute `perm`.

@@ -29,33 +29,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// The checkpoint of a run with the best validation, in a folder of checkpoints
-// of its own.
-class BestCheckpoint {
- public:
-  // If the session goes on with a run, so does this. Without a folder or a
-  // validation nothing is saved. Errors: CheckSaveBest's.
-  BestCheckpoint(TrainingSession& session, const Dataset* validation,
-                 const TrainerSpec& spec);
-
-  // Saves the session with these notes if no validation was as good before.
-  // All ranks that share state call it. Errors: TrainingSession::Save's.
-  void Take(const Evaluation& evaluation,
-            std::map<std::string, std::string> notes);
-
-  int64_t step() const { return step_; }  // 0: there is none yet
-
- private:
-  // The larger, the better.
-  double Score(const Evaluation& evaluation) const;
-
-  TrainingSession& session_;
-  const TrainerSpec& spec_;
-  std::string folder_;
-  double score_ = 0;
-  int64_t step_ = 0;
-};
-
 // A note of such a checkpoint: the score of its validation, by what it is.
 std::string NoteOf(const std::string& criterion) { return "best." + criterion; }
 
@@ -73,40 +46,58 @@ bool AreTokens(const LossKind& kind, const Dataset& data,
          !data.SampleShape(label).empty();
 }
 
-BestCheckpoint::BestCheckpoint(TrainingSession& session,
-                               const Dataset* validation,
-                               const TrainerSpec& spec)
-    : session_(session), spec_(spec), folder_(BestFolder(spec.folder)) {
-  // Ranks that share no state leave both to the first one.
-  if (spec.folder.empty() || !validation) return;
-  CheckSaveBest(session, *validation, spec);
-  if (session.step() == 0) return;
-  auto kept = LoadLatestCheckpoint(folder_, kAnyModel);
-  if (!kept) return;
-  auto note = kept->notes.find(NoteOf(spec.save_best));
-  if (note == kept->notes.end()) return;
-  const std::string& text = note->second;
-  std::from_chars(text.data(), text.data() + text.size(), score_);
-  step_ = kept->step;
-}
+// The checkpoint of a run with the best validation, in a folder of checkpoints
+// of its own.
+class BestCheckpoint {
+ public:
+  // If the session goes on with a run, so does this. Without a folder or a
+  // validation nothing is saved. Errors: CheckSaveBest's.
+  BestCheckpoint(TrainingSession& session, const Dataset* validation,
+                 const TrainerSpec& spec)
+      : session_(session), spec_(spec), folder_(BestFolder(spec.folder)) {
+    // Ranks that share no state leave both to the first one.
+    if (spec.folder.empty() || !validation) return;
+    CheckSaveBest(session, *validation, spec);
+    if (session.step() == 0) return;
+    auto kept = LoadLatestCheckpoint(folder_, kAnyModel);
+    if (!kept) return;
+    auto note = kept->notes.find(NoteOf(spec.save_best));
+    if (note == kept->notes.end()) return;
+    const std::string& text = note->second;
+    std::from_chars(text.data(), text.data() + text.size(), score_);
+    step_ = kept->step;
+  }
 
-void BestCheckpoint::Take(const Evaluation& evaluation,
-                          std::map<std::string, std::string> notes) {
-  if (spec_.folder.empty()) return;
-  const double score = Score(evaluation);
-  if (std::isnan(score) || (step_ > 0 && score <= score_)) return;
-  notes[NoteOf(spec_.save_best)] = TextOf(score);
-  session_.Save(folder_, notes);
-  score_ = score;
-  step_ = session_.step();
-}
+  // Saves the session with these notes if no validation was as good before.
+  // All ranks that share state call it. Errors: TrainingSession::Save's.
+  void Take(const Evaluation& evaluation,
+            std::map<std::string, std::string> notes) {
+    if (spec_.folder.empty()) return;
+    const double score = Score(evaluation);
+    if (std::isnan(score) || (step_ > 0 && score <= score_)) return;
+    notes[NoteOf(spec_.save_best)] = TextOf(score);
+    session_.Save(folder_, notes);
+    score_ = score;
+    step_ = session_.step();
+  }
 
-double BestCheckpoint::Score(const Evaluation& evaluation) const {
-  if (spec_.save_best == "loss") return -evaluation.loss;
-  Check(evaluation.accuracy.has_value(),
-        "`save_best`: expected a validation with an accuracy, got none");
-  return *evaluation.accuracy;
-}
+  int64_t step() const { return step_; }  // 0: there is none yet
+
+ private:
+  // The larger, the better.
+  double Score(const Evaluation& evaluation) const {
+    if (spec_.save_best == "loss") return -evaluation.loss;
+    Check(evaluation.accuracy.has_value(),
+          "`save_best`: expected a validation with an accuracy, got none");
+    return *evaluation.accuracy;
+  }
+
+  TrainingSession& session_;
+  const TrainerSpec& spec_;
+  std::string folder_;
+  double score_ = 0;
+  int64_t step_ = 0;
+};
 
 using Clock = std::chrono::steady_clock;
 using Notes = std::map<std::string, std::string>;

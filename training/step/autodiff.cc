@@ -137,16 +137,90 @@ class Backward {
         needed_(NeededWhen(graph, {loss})) {}
 
   // Returns the seed.
-  Value* Run(Value* loss, Value* seed);
+  Value* Run(Value* loss, Value* seed) {
+    if (seed) {
+      Builder b(graph_, kPrefix);
+      gradient_[loss] = b.Reshape(b.Cast(seed, loss->dtype), *loss->shape);
+    } else {
+      // Not shared with other constants of 1: a value that depends on the seed
+      // depends on a loss gradient (passes/gemm_roles.h).
+      Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
+      seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
+                                   one.Reshaped(*loss->shape));
+      gradient_[loss] = seed;
+    }
+    for (auto it = path_.nodes.rbegin(); it != path_.nodes.rend(); ++it) {
+      Visit(**it);
+    }
+    return seed;
+  }
+
   Value* Gradient(Value* value) const {
     auto it = gradient_.find(value);
     return it == gradient_.end() ? nullptr : it->second;
   }
 
  private:
-  void Visit(Node& node);
+  void Visit(Node& node) {
+    std::vector<Value*> dy;
+    bool any = false;
+    for (const Value* out : node.outputs()) {
+      auto it = gradient_.find(out);
+      dy.push_back(it == gradient_.end() ? nullptr : it->second);
+      any |= dy.back() != nullptr;
+      size_t i = dy.size() - 1;
+      Check(!dy.back() || Gradients().Handles(node.domain, node.op, i), "[",
+            node.Where(), "] expected a loss that does not depend on output ",
+            i, ", \"", out ? out->name : "",
+            "\", whose gradient is not known for ", node.op,
+            "; freeze the parameters before the node, or compute the "
+            "value by other operators");
+    }
+    if (!any) return;  // all ways to the loss have a gradient of zero
+    for (const auto& values : {node.inputs(), node.outputs()}) {
+      for (const Value* value : values) {
+        Check(!value || value->concrete(), "[", node.Where(),
+              "] expected concrete shapes for the backward graph, got ",
+              value && value->shape ? ToString(*value->shape) : "unknown rank",
+              " for \"", value ? value->name : "", "\"");
+      }
+    }
+    std::vector<bool> needs;
+    for (const Value* in : node.inputs()) {
+      needs.push_back(in && IsFloat(in->dtype) && path_.depends.contains(in));
+    }
+    Builder b(graph_, kPrefix);
+    auto metadata = node.metadata;
+    if (!node.name.empty()) metadata[kForwardName] = node.name;
+    b.set_metadata(std::move(metadata));
+    GradientContext context(b, node, std::move(dy), needs, evaluator_);
+    Gradients().Find(node.domain, node.op)(context);
+    for (size_t i = 0; i < needs.size(); ++i) {
+      if (needs[i] && context.Dx(i))
+        Accumulate(b, node, node.in(i), context.Dx(i));
+    }
+  }
+
   // Adds to the gradient of `value`, summed down to its shape.
-  void Accumulate(Builder& b, const Node& node, Value* value, Value* dx);
+  void Accumulate(Builder& b, const Node& node, Value* value, Value* dx) {
+    const Shape& shape = *value->shape;
+    Check(dx->concrete() &&
+              BroadcastShapes(*dx->shape, shape, node.Where()) == *dx->shape,
+          "[", node.Where(), "] expected a gradient of shape ", ToString(shape),
+          ", got ", dx->shape ? ToString(*dx->shape) : "unknown rank");
+    dx = b.Cast(b.SumTo(dx, shape), value->dtype);
+    // Gradients that leave a branch that is not taken are zero, whatever its
+    // nodes compute from values that are not meant for them.
+    Conditions left = ConditionsOf(needed_, &node);
+    const Conditions& inside = ConditionsOf(needed_, value->producer);
+    std::erase_if(left, [&](const Condition& condition) {
+      return std::ranges::find(inside, condition) != inside.end();
+    });
+    if (!left.empty()) dx = Choose(b, left, dx, b.Scalar(0, dx));
+    Value*& sum = gradient_[value];
+    // Summed as they come, so at most two of them are alive at a time.
+    sum = sum ? b.Add(sum, dx) : dx;
+  }
 
   Graph& graph_;
   const Evaluator& evaluator_;
@@ -154,85 +228,6 @@ class Backward {
   NeededMap needed_;
   std::unordered_map<const Value*, Value*> gradient_;
 };
-
-Value* Backward::Run(Value* loss, Value* seed) {
-  if (seed) {
-    Builder b(graph_, kPrefix);
-    gradient_[loss] = b.Reshape(b.Cast(seed, loss->dtype), *loss->shape);
-  } else {
-    // Not shared with other constants of 1: a value that depends on the seed
-    // depends on a loss gradient (passes/gemm_roles.h).
-    Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
-    seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
-                                 one.Reshaped(*loss->shape));
-    gradient_[loss] = seed;
-  }
-  for (auto it = path_.nodes.rbegin(); it != path_.nodes.rend(); ++it) {
-    Visit(**it);
-  }
-  return seed;
-}
-
-void Backward::Visit(Node& node) {
-  std::vector<Value*> dy;
-  bool any = false;
-  for (const Value* out : node.outputs()) {
-    auto it = gradient_.find(out);
-    dy.push_back(it == gradient_.end() ? nullptr : it->second);
-    any |= dy.back() != nullptr;
-    size_t i = dy.size() - 1;
-    Check(!dy.back() || Gradients().Handles(node.domain, node.op, i), "[",
-          node.Where(), "] expected a loss that does not depend on output ", i,
-          ", \"", out ? out->name : "", "\", whose gradient is not known for ",
-          node.op,
-          "; freeze the parameters before the node, or compute the "
-          "value by other operators");
-  }
-  if (!any) return;  // all ways to the loss have a gradient of zero
-  for (const auto& values : {node.inputs(), node.outputs()}) {
-    for (const Value* value : values) {
-      Check(!value || value->concrete(), "[", node.Where(),
-            "] expected concrete shapes for the backward graph, got ",
-            value && value->shape ? ToString(*value->shape) : "unknown rank",
-            " for \"", value ? value->name : "", "\"");
-    }
-  }
-  std::vector<bool> needs;
-  for (const Value* in : node.inputs()) {
-    needs.push_back(in && IsFloat(in->dtype) && path_.depends.contains(in));
-  }
-  Builder b(graph_, kPrefix);
-  auto metadata = node.metadata;
-  if (!node.name.empty()) metadata[kForwardName] = node.name;
-  b.set_metadata(std::move(metadata));
-  GradientContext context(b, node, std::move(dy), needs, evaluator_);
-  Gradients().Find(node.domain, node.op)(context);
-  for (size_t i = 0; i < needs.size(); ++i) {
-    if (needs[i] && context.Dx(i))
-      Accumulate(b, node, node.in(i), context.Dx(i));
-  }
-}
-
-void Backward::Accumulate(Builder& b, const Node& node, Value* value,
-                          Value* dx) {
-  const Shape& shape = *value->shape;
-  Check(dx->concrete() &&
-            BroadcastShapes(*dx->shape, shape, node.Where()) == *dx->shape,
-        "[", node.Where(), "] expected a gradient of shape ", ToString(shape),
-        ", got ", dx->shape ? ToString(*dx->shape) : "unknown rank");
-  dx = b.Cast(b.SumTo(dx, shape), value->dtype);
-  // Gradients that leave a branch that is not taken are zero, whatever its
-  // nodes compute from values that are not meant for them.
-  Conditions left = ConditionsOf(needed_, &node);
-  const Conditions& inside = ConditionsOf(needed_, value->producer);
-  std::erase_if(left, [&](const Condition& condition) {
-    return std::ranges::find(inside, condition) != inside.end();
-  });
-  if (!left.empty()) dx = Choose(b, left, dx, b.Scalar(0, dx));
-  Value*& sum = gradient_[value];
-  // Summed as they come, so at most two of them are alive at a time.
-  sum = sum ? b.Add(sum, dx) : dx;
-}
 
 }  // namespace
 
