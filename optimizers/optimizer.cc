@@ -11,9 +11,6 @@
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
-
-void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
-
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

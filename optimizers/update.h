@@ -46,6 +46,8 @@ class OptimizerRegistry {
   std::vector<OptimizerRow> rows_;
 };
 
+void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
+
 // For an AppendFunction: adds a node `op` (param, grad, moments…, scalars…).
 // Each moment, one of kMoments, is state that starts at zero.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
