@@ -208,8 +208,8 @@ def report(results, args):
     if args.json:
         Path(args.json).write_text(json.dumps({
             "seed": args.seed, "counts": count, "mutants": [
-                {"file": m.file, "line": m.line, "operator": m.operator,
-                 "original": m.original, "mutated": m.mutated,
+                {"file": m.file, "line": m.line, "column": m.column,
+                 "operator": m.operator, "original": m.original, "mutated": m.mutated,
                  "verdict": o.verdict, "by": o.case, "seconds": round(s, 1)}
                 for m, o, s in results]}, indent=1, ensure_ascii=False) + "\n")
     return 1 if count["survived"] else 0

@@ -35,14 +35,17 @@ NOTHING = {"{}", "nullptr", "0", "false", "true", '""', "*this", "std::nullopt"}
 class Mutant:
     file: str
     line: int
+    column: int
     operator: str  # arithmetic, boundary, deleted, …
-    original: str  # of the whole unit, in one line
+    original: str  # the unit in one line; if that is one word, its line
     mutated: str
     unit: Unit
+    text: str  # in place of the unit
     change: str  # `< → <=`: what a reader looks for
 
     def __str__(self):
-        return f"{self.file}:{self.line}: {self.operator}: {self.change}"
+        return (f"{self.file}:{self.line}:{self.column}: {self.operator}: "
+                f"{self.change}")
 
 
 def flat(source, begin, end, replaced=None):
@@ -93,15 +96,17 @@ def swaps(source, unit, i):
 def mutants_of_unit(source, unit):
     original = flat(source, unit.begin, unit.end)
 
-    def mutant(i, operator, mutated, change):
-        return Mutant(source.path, source.line(i), operator, original, mutated,
-                      unit, change)
+    def mutant(i, operator, text, change, shown=None):
+        return Mutant(source.path, source.line(i), source.column(i), operator,
+                      *(shown or (original, text)), unit, text, change)
 
     for i in unit.own:
         for new, name in swaps(source, unit, i):
-            mutated = flat(source, unit.begin, unit.end, (i, new))
-            yield mutant(i, name, mutated, f"{source[i]} → {new or 'nothing'} "
-                                           f"in `{original[:90]}`")
+            text = flat(source, unit.begin, unit.end, (i, new))
+            shown = (original, text) if text != new else (
+                source.line_with(i, source[i]), source.line_with(i, new))
+            yield mutant(i, name, text, f"{source[i]} → {new or 'nothing'} "
+                                        f"in `{shown[0][:90]}`", shown)
     first = unit.begin
     if unit.kind == "condition" and not (source[first] == "!" and not any(
             source[i] in SWAPS for i in unit.own)):
@@ -134,11 +139,11 @@ def draw(mutants, count, seed):
     each machine draws the same ones. A line has a second one only if there are
     too few lines."""
     order = sorted(mutants, key=lambda m: hashlib.sha256(
-        f"{seed}\0{m.file}\0{m.line}\0{m.original}\0{m.mutated}".encode()
+        f"{seed}\0{m.file}\0{m.line}\0{m.column}\0{m.text}".encode()
     ).digest())
     lines, first, more = set(), [], []
     for m in order:
         (more if (m.file, m.line) in lines else first).append(m)
         lines.add((m.file, m.line))
     return sorted((first + more)[:count], key=lambda m: (
-        m.file, m.line, m.original, m.mutated))
+        m.file, m.line, m.column, m.text))

@@ -60,7 +60,7 @@ def rendered(source, numbered):
     for number, mutant in numbered:
         unit = mutant.unit
         by_unit.setdefault((unit.begin, -unit.end), (unit, []))[1].append(
-            (number, mutant.mutated))
+            (number, mutant.text))
     units = [by_unit[key] for key in sorted(by_unit)]
     return _range(source, 0, len(source.text), units)
 

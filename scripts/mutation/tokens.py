@@ -61,6 +61,17 @@ class Source:
     def line(self, i):
         return self.text.count("\n", 0, self.tokens[i].begin) + 1
 
+    def column(self, i):
+        begin = self.tokens[i].begin
+        return begin - self.text.rfind("\n", 0, begin)
+
+    def line_with(self, i, new):
+        """The token's line with another text in its place."""
+        _, _, begin, end = self.tokens[i]
+        first = self.text.rfind("\n", 0, begin) + 1
+        rest = self.text[end:].split("\n", 1)[0]
+        return (self.text[first:begin] + new + rest).strip()
+
     def _match_brackets(self):
         stack = []
         for i, token in enumerate(self.tokens):

@@ -4,6 +4,7 @@
 The copy stays, and equal files keep their time stamps: the next run builds only
 what changed."""
 import concurrent.futures
+import functools
 import json
 import os
 import re
@@ -62,10 +63,6 @@ class Workspace:
             self._write(self.copy / name, data)
             shutil.copymode(self.root / name, self.copy / name)
         self._write(self.header, HEADER.encode())
-        shared = self.root.parent / "shared"  # beside a checkout, if at all
-        beside = self.copy.parent / "shared"
-        if shared.exists() and not beside.exists():
-            beside.symlink_to(shared)
 
     def _write(self, path, data):
         if path.is_file() and path.read_bytes() == data:
@@ -117,15 +114,32 @@ class Workspace:
         return found
 
     def _reader(self, file, commands):
-        """A file that is compiled and contains `file`, or None."""
-        if file in commands:
-            return file
+        """A file that is compiled and contains `file`, or None: the one of the
+        same name, or one near in the tree of includes."""
         same = file.rsplit(".", 1)[0] + ".cc"
-        for other in [same] * (same in commands) + sorted(commands):
-            path = self.copy / other
-            if path.is_file() and f'#include "{file}"' in path.read_text():
+        if file.endswith(".h") and same in commands:
+            return same
+        seen, todo = {file}, [file]
+        for other in todo:
+            if other in commands:
                 return other
+            new = sorted(self._included_by().get(other, set()) - seen)
+            seen.update(new)
+            todo += new
         return None
+
+    @functools.lru_cache
+    def _included_by(self):
+        """File → the files that include it."""
+        found = {}
+        for path in self.copy.rglob("*"):
+            name = path.relative_to(self.copy).as_posix()
+            if path.suffix in (".cc", ".h", ".cu") and path.is_file() and \
+                    not name.startswith("build/"):
+                for other in re.findall(r'^#include "(.*)"', path.read_text(),
+                                        re.M):
+                    found.setdefault(other, set()).add(name)
+        return found
 
     def _bad(self, file, commands):
         """The numbers of the mutants in a file that do not compile. A file that
