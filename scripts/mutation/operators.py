@@ -74,7 +74,9 @@ def swaps(source, unit, i):
     """(new text, name) of each token that can take the place of token i."""
     text, kind = source[i], source.kind(i)
     if kind == "number":
-        return [(n, "constant") for n in constants(text)]
+        # -1 often says "none", and -2 would say it as well.
+        negative = source[i - 1] == "-" and source.adjacent(i)
+        return [(n, "constant") for n in constants(text)[negative:]]
     if text in ("true", "false"):
         return [("false" if text == "true" else "true", "constant")]
     if kind != "mark":
@@ -114,7 +116,7 @@ def mutants_of_unit(source, unit):
                      f"not `{original[:90]}`")
     value = original.removeprefix("return").strip()
     if unit.kind == "return" and value and value not in NOTHING and \
-            not INTEGER.match(value):
+            not INTEGER.match(value.lstrip("-")):
         empty = f"std::remove_cvref_t<decltype({value})>" * unit.deduced + "{}"
         yield mutant(first, "return", f"return {empty}",
                      f"{{}} instead of `{value[:90]}`")

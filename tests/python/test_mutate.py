@@ -58,7 +58,7 @@ int Sum(const std::vector<int>& values, int most) {
   bool found = larger(4) || text == nullptr;
   switch (sum) {
     case 5:
-      return 6;
+      return -1;
     default:
       break;
   }
@@ -85,6 +85,7 @@ def test_each_kind_and_no_text_that_is_not_run():
             ("bool found = larger(4) || text == nullptr;", "bool found = larger(5) || text == nullptr;"),
             ("values[i] * 2", "values[i] / 2"), ("sum += values[i] * 2", "sum -= values[i] * 2"), ("!copy.empty()", "copy.empty()"),
             ("sum >= 10", "sum > 10"), ("return x * 2", "return x / 2"), ("larger(4) || text == nullptr", "larger(4) || text != nullptr")} <= changes
+    assert {m.text for m in found if m.original.startswith("return -1")} == {"return -0"}
     lines = EVERY_KIND.splitlines()
     touched = {lines[m.line - 1].strip() for m in found}
     for left_out in ("comment", "#", "static_assert", "enum", "kTable", "kSize", "reserve", "case", "R\"", "9)\""):
@@ -141,6 +142,11 @@ target_include_directories(test_data PRIVATE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(test_data PRIVATE GTest::gtest_main)
 add_test(NAME test_data COMMAND test_data WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 set_tests_properties(test_data PROPERTIES ENVIRONMENT "TINY=1;LARGE=a=b")
+add_executable(onnx-fp8 data/clamp.cc data/main.cc)
+target_include_directories(onnx-fp8 PRIVATE "${PROJECT_SOURCE_DIR}")
+add_test(NAME test_program COMMAND "${PYTHON}" -B -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_slow.py
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+set_tests_properties(test_program PROPERTIES ENVIRONMENT "ONNX_FP8_BIN=${CMAKE_BINARY_DIR}/onnx-fp8")
 """
 CODE = """\
 #include "data/clamp.h"
@@ -180,6 +186,19 @@ TEST(Double, Good) { EXPECT_EQ(Doubled(3), 6); }
 TEST(Join, Good) { EXPECT_EQ(Joined("a", "b"), "ab"); }
 TEST(End, Good) { EXPECT_EQ(Endless(3), 0); }
 """
+MAIN = """\
+#include "data/clamp.h"
+
+int main(int argc, char**) { return Unread(argc) ? 0 : 1; }
+"""
+TEST_OF_PROGRAM = """\
+import os
+import subprocess
+
+
+def test_two_words():
+    assert subprocess.run([os.environ["ONNX_FP8_BIN"], "a", "b"]).returncode == 0
+"""
 HEADER_OF_CODE = """\
 #pragma once
 #include <string>
@@ -204,7 +223,8 @@ def git(tree, *words):
 
 @pytest.fixture
 def tree(tmp_path):
-    files = {"CMakeLists.txt": CMAKE, "data/clamp.cc": CODE, "data/endless.cc": ENDLESS, "data/clamp.h": HEADER_OF_CODE, "tests/data/clamp_test.cc": TEST,
+    files = {"CMakeLists.txt": CMAKE, "data/clamp.cc": CODE, "data/endless.cc": ENDLESS, "data/main.cc": MAIN,
+             "tests/python/test_program.py": TEST_OF_PROGRAM, "tests/python/test_slow.py": "1 / 0\n", "data/clamp.h": HEADER_OF_CODE, "tests/data/clamp_test.cc": TEST,
              ".gitignore": "/build/\n", "scripts/equivalent_mutants.txt": "# none\n",
              "CMakePresets.json": json.dumps({"version": 6, "configurePresets": [{
                  "name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release",
@@ -220,7 +240,7 @@ def tree(tmp_path):
 
 
 def mutate(tree, *words):
-    environment = os.environ | {"ONNX_FP8_CMAKE_OPTIONS": ""}
+    environment = os.environ | {"ONNX_FP8_CMAKE_OPTIONS": f"-DPYTHON={sys.executable}"}
     done = subprocess.run([sys.executable, "-B", ROOT / "scripts/mutate.py", "--root", tree, *words], capture_output=True, text=True, env=environment)
     assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stdout + done.stderr
     return done
@@ -245,8 +265,10 @@ def test_tests_kill_and_mutants_survive(tree, tmp_path):
     assert (tree / "data/clamp.cc").read_text() == CODE
 
     (tree / "scripts/equivalent_mutants.txt").write_text(EQUIVALENT + "\n" + EQUIVALENT.replace("x >= most", "x >> most"))
-    done = mutate(tree, "data/clamp.cc", "--count", "100", "--json", out)
+    done = mutate(tree, "data/clamp.cc", "--count", "100", "--json", out, "--tests", "test_data,test_program")
     assert verdicts(out)["x > most", "x >= most"] == ("equivalent", "")
+    assert verdicts(out)["return x == 3", "return x != 3"] == ("killed", "tests/python/test_program.py::test_two_words")
+    assert "test_slow" not in done.stdout
     assert "stale: scripts/equivalent_mutants.txt" in done.stdout
     survivors = [c for c, (verdict, _) in verdicts(out).items() if verdict == "survived"]
     assert done.returncode == (1 if survivors else 0)
