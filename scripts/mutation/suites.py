@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The suites of the tests: which mutants each one reaches, and which it kills.
 
-A suite is one of GoogleTest's, one file of pytest, or a whole test of ctest. It
-runs in a process of its own, with a folder for temporary files of its own."""
+A suite is one of GoogleTest's, one function of pytest, or a whole test of ctest.
+It runs in a process of its own, with a folder for temporary files of its own."""
 import concurrent.futures
 import json
 import os
@@ -94,7 +94,7 @@ def suites_of(test, known, folder):
 
 
 def _pytest_suites(test, command, environment, folder):
-    """One suite for each file."""
+    """One suite for each function of each file."""
     words, files, left_out = [], [], set()
     given = iter(command)
     for word in given:
@@ -108,8 +108,11 @@ def _pytest_suites(test, command, environment, folder):
         else:
             words.append(word)
     for file in files:
-        if file not in left_out:
-            yield Suite(test, file, (*words, "-x", file), environment)
+        text = Path(folder, file).read_text(encoding="utf-8")
+        for name in re.findall(r"^def (test_\w+)\(", text, re.M):
+            if file not in left_out:
+                place = f"{file}::{name}"
+                yield Suite(test, place, (*words, "-x", place), environment)
 
 
 def _limit_memory(command):
