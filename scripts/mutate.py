@@ -78,7 +78,8 @@ def default_base(root):
 def changed_lines(root, base):
     """File → the numbers of the lines that the working tree changed."""
     lines, file = {}, None
-    for line in git(root, "diff", "-U0", "--no-color", base).splitlines():
+    for line in git(root, "diff", "-U0", "--no-color", "--no-ext-diff",
+                    "--dst-prefix=b/", base).splitlines():
         if line.startswith("+++ "):
             file = line[6:] if line.startswith("+++ b/") else None
         elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):

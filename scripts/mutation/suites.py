@@ -123,7 +123,8 @@ def _limit_memory(command):
 
 def run(suite, folder, variables, seconds):
     """Runs a suite up to its first failure."""
-    with tempfile.TemporaryDirectory(prefix="mutate") as scratch:
+    with tempfile.TemporaryDirectory(
+            prefix="mutate", ignore_cleanup_errors=True) as scratch:
         environment = os.environ | dict(suite.environment) | variables | {
             "GTEST_FAIL_FAST": "1", "TMPDIR": scratch, "TEST_TMPDIR": scratch}
         # A kill could depend on cases that only some checkouts have.

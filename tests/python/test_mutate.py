@@ -224,7 +224,8 @@ def git(tree, *words):
 @pytest.fixture
 def tree(tmp_path):
     files = {"CMakeLists.txt": CMAKE, "data/clamp.cc": CODE, "data/endless.cc": ENDLESS, "data/main.cc": MAIN,
-             "tests/python/test_program.py": TEST_OF_PROGRAM, "tests/python/test_slow.py": "def test_slow():\n    assert False\n", "data/clamp.h": HEADER_OF_CODE, "tests/data/clamp_test.cc": TEST,
+             "tests/python/test_program.py": TEST_OF_PROGRAM, "tests/python/test_slow.py": "def test_slow():\n    assert False\n",
+             "data/clamp.h": HEADER_OF_CODE, "tests/data/clamp_test.cc": TEST,
              ".gitignore": "/build/\n", "scripts/equivalent_mutants.txt": "# none\n",
              "CMakePresets.json": json.dumps({"version": 6, "configurePresets": [{
                  "name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release",
