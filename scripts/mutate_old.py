@@ -241,7 +241,7 @@ def run_all(selected, runner):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev mutate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./dev mutate-old", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME",
                         help="globs: only these mutants")
     parser.add_argument("--list", action="store_true",
