@@ -28,7 +28,7 @@ constexpr int64_t kLeastLongRows = 64;
 
 // Elements of a vector.
 int64_t WidthOf(const Blocks& b) {
-  return IsNarrow(b) ? kWidth<Kept::kBFloat16> : kWidth<Kept::kFloat>;
+  return IsNarrow(b) ? kWidth<Storage::kBFloat16> : kWidth<Storage::kFloat>;
 }
 
 bool IsAligned(const Blocks& b) {

@@ -71,7 +71,7 @@ inline constexpr int kSquareWarps = kTileColumns / kRowsOfWarp;
 // For other kernels: neighbors in a row.
 inline constexpr int kLanes = 32;
 
-inline bool IsNarrow(const Blocks& b) { return b.x.kept != Kept::kFloat; }
+inline bool IsNarrow(const Blocks& b) { return b.x.storage != Storage::kFloat; }
 
 // The blocks of the node's operand 0. `turned`: columns, or parts of them, as
 // QuantizeColumns and QuantizeBlockTranspose have them.

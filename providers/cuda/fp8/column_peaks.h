@@ -28,14 +28,15 @@ __device__ void OnTile(const Many<Blocks>& many, const F& f) {
   const Blocks& b = many.tensors[tensor];
   Tile tile = TileOf(b, blockIdx.x - many.begin[tensor]);
   AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) { f(kept, b, tile, seen); });
+  WithStorage<kNarrow>(b.x.storage,
+                       [&](auto storage) { f(storage, b, tile, seen); });
   seen.AddOfBlock(b.amax);
 }
 
 // Where a thread's elements are.
-template <Kept kKept>
+template <Storage kStorage>
 struct InTile {
-  static constexpr int kAcross = kTileColumns / kWidth<kKept>;  // lanes
+  static constexpr int kAcross = kTileColumns / kWidth<kStorage>;  // lanes
   static constexpr int kDown = 32 / kAcross;  // rows of a warp's vectors
 
   int64_t at, step;  // of vector 0, and to the next one
@@ -45,7 +46,7 @@ struct InTile {
   __device__ InTile(const Blocks& b, int64_t first_row, int64_t first_column) {
     int lane = threadIdx.x % 32;
     row = RowOf(0, lane);
-    column = lane % kAcross * kWidth<kKept>;
+    column = lane % kAcross * kWidth<kStorage>;
     step = kDown * b.columns;
     at = (first_row + row) * b.columns + first_column + column;
     rows = Left(b.rows - first_row) - row;
@@ -70,17 +71,17 @@ struct InTile {
 // What each warp has seen of each column of a tile.
 using ColumnPeaks = uint32_t[kTileColumns];
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void StorePeaks(Vector own, ColumnPeaks* peaks) {
   constexpr unsigned kAll = 0xFFFFFFFFu;
-  constexpr int kAcross = kTileColumns / kWidth<kKept>;
+  constexpr int kAcross = kTileColumns / kWidth<kStorage>;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   ONNX_FP8_UNROLL
   for (int lanes = 16; lanes >= kAcross; lanes /= 2) {
     ONNX_FP8_UNROLL
     for (int w = 0; w < kWords; ++w) {
       uint32_t other = __shfl_xor_sync(kAll, own.words[w], lanes);
-      own.words[w] = Larger<kKept>(own.words[w], other);
+      own.words[w] = Larger<kStorage>(own.words[w], other);
     }
   }
   if (lane < kAcross) {
@@ -90,30 +91,30 @@ __device__ void StorePeaks(Vector own, ColumnPeaks* peaks) {
 }
 
 // The largest of what `warps` warps have seen of a column, as a float's bits.
-template <Kept kKept>
+template <Storage kStorage>
 __device__ uint32_t PeakOfColumn(const ColumnPeaks* peaks, int warps,
                                  int column) {
-  constexpr int kInWord = kWidth<kKept> / kWords;
+  constexpr int kInWord = kWidth<kStorage> / kWords;
   uint32_t peak = 0;
   ONNX_FP8_KEEP_LOOP
   for (int warp = 0; warp < warps; ++warp) {
-    peak = Larger<kKept>(peak, peaks[warp][column / kInWord]);
+    peak = Larger<kStorage>(peak, peaks[warp][column / kInWord]);
   }
   if (kInWord == 1) return peak;
-  return FloatBits<kKept>(column % 2 ? peak >> 16 : peak & 0xFFFFu);
+  return FloatBits<kStorage>(column % 2 ? peak >> 16 : peak & 0xFFFFu);
 }
 
 // For tiles of 128 x 128 in parts of 2^shift warps' rows: the factor of each
 // part of each column, and its scale. The block's threads call it after they
 // have stored what they have seen.
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void StoreFactors(const Blocks& b, Tile tile,
                              const ColumnPeaks* peaks, float* factors) {
   int thread = threadIdx.x, warps = 1 << b.shift;
   int part = thread / kTileColumns, its_column = thread % kTileColumns;
   if (part << b.shift >= kSquareWarps) return;
   float factor =
-      BlockFactor(b.format, __uint_as_float(PeakOfColumn<kKept>(
+      BlockFactor(b.format, __uint_as_float(PeakOfColumn<kStorage>(
                                 peaks + (part << b.shift), warps, its_column)));
   factors[thread] = factor;
   int64_t down = tile.down * (kSquareWarps >> b.shift) + part;

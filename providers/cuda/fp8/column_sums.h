@@ -15,28 +15,28 @@ namespace onnx_fp8::cuda {
 
 // A group is the rows that one thread holds. Each group has a sum of each
 // column of the tile.
-template <Kept kKept>
-inline constexpr int kRowGroups = kTransposeSide / kVectors<kKept>;
+template <Storage kStorage>
+inline constexpr int kRowGroups = kTransposeSide / kVectors<kStorage>;
 struct TileOfSums {
-  alignas(16) float sums[kRowGroups<Kept::kBFloat16>][kTransposeSide];
+  alignas(16) float sums[kRowGroups<Storage::kBFloat16>][kTransposeSide];
 };
 
-template <Kept kKept>
-__device__ void PutColumnSums(const Vector (&x)[kVectors<kKept>],
-                              const Group<kKept>& in, TileOfSums& tile) {
-  float sum[kWidth<kKept>];
-  FloatsOfVector<kKept>(x[0], sum);
+template <Storage kStorage>
+__device__ void PutColumnSums(const Vector (&x)[kVectors<kStorage>],
+                              const Group<kStorage>& in, TileOfSums& tile) {
+  float sum[kWidth<kStorage>];
+  FloatsOfVector<kStorage>(x[0], sum);
   ONNX_FP8_UNROLL
-  for (int v = 1; v < kVectors<kKept>; ++v) {
-    float more[kWidth<kKept>];
-    FloatsOfVector<kKept>(x[v], more);
+  for (int v = 1; v < kVectors<kStorage>; ++v) {
+    float more[kWidth<kStorage>];
+    FloatsOfVector<kStorage>(x[v], more);
     ONNX_FP8_UNROLL
-    for (int k = 0; k < kWidth<kKept>; ++k) sum[k] += more[k];
+    for (int k = 0; k < kWidth<kStorage>; ++k) sum[k] += more[k];
   }
-  auto* to = reinterpret_cast<float4*>(tile.sums[in.row / kVectors<kKept>] +
+  auto* to = reinterpret_cast<float4*>(tile.sums[in.row / kVectors<kStorage>] +
                                        in.column);
   ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kKept>; k += 4) {
+  for (int k = 0; k < kWidth<kStorage>; k += 4) {
     to[k / 4] = make_float4(sum[k], sum[k + 1], sum[k + 2], sum[k + 3]);
   }
 }
@@ -48,12 +48,12 @@ template <bool kNarrow>
 __device__ void WriteColumnSums(const TileOfSums& tile, int64_t row,
                                 int64_t column, int64_t rows, int64_t columns,
                                 float* to) {
-  constexpr Kept kKept = kNarrow ? Kept::kBFloat16 : Kept::kFloat;
+  constexpr Storage kStorage = kNarrow ? Storage::kBFloat16 : Storage::kFloat;
   int own = static_cast<int>(threadIdx.x);
   if (row >= rows || own >= kTransposeSide || column + own >= columns) return;
   float sum = 0;
   ONNX_FP8_UNROLL
-  for (int g = 0; g < kRowGroups<kKept>; ++g) sum += tile.sums[g][own];
+  for (int g = 0; g < kRowGroups<kStorage>; ++g) sum += tile.sums[g][own];
   to[row / kTransposeSide * columns + column + own] = sum;
 }
 

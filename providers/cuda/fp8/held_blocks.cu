@@ -36,7 +36,7 @@ __device__ uint32_t LargestOfRow(uint32_t peak, uint32_t* parts) {
   return peak;
 }
 
-template <int kRowWarps, Kept kKept>
+template <int kRowWarps, Storage kStorage>
 __device__ void QuantizeRow(const Blocks& b, int64_t row, uint32_t* parts,
                             AmaxPart& seen) {
   constexpr int kThreadsOfRow = 32 * kRowWarps;
@@ -44,22 +44,22 @@ __device__ void QuantizeRow(const Blocks& b, int64_t row, uint32_t* parts,
   // The row's vectors are aligned, whatever its length is: the first one and
   // the last one may be incomplete.
   int64_t start = row * b.columns;
-  int lead = static_cast<int>(start) & (kWidth<kKept> - 1);
+  int lead = static_cast<int>(start) & (kWidth<kStorage> - 1);
   int end = row < b.rows ? lead + static_cast<int>(b.columns) : 0;
   auto place = [&](int v) -> Place {
-    int i = (thread + v * kThreadsOfRow) * kWidth<kKept>;
+    int i = (thread + v * kThreadsOfRow) * kWidth<kStorage>;
     return {start - lead + i, lead - i, end - i};
   };
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, place, x);
-  uint32_t peak = LargestOfRow<kRowWarps>(FinitePeak<kKept>(x, seen), parts);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, place, x);
+  uint32_t peak = LargestOfRow<kRowWarps>(FinitePeak<kStorage>(x, seen), parts);
   float factor = BlockFactor(b.format, __uint_as_float(peak));
   if (b.scales && thread == 0 && row < b.rows) {
     StoreScale(b.format, b.scales, row, factor);
   }
   if (!b.q) return;
-  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, place,
-                    [&](int, int) { return factor; });
+  EncodeHeld<kStorage>(x, b.e4m3, seen.non_finite, b.q, b.aligned, place,
+                       [&](int, int) { return factor; });
 }
 
 template <int kRowWarps, bool kNarrow>
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kRowThreads<kRowWarps>,
                 static_cast<int>(threadIdx.x) / (32 * kRowWarps);
   uint32_t* shared = parts;
   AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    QuantizeRow<kRowWarps, decltype(kept)::value>(b, row, shared, seen);
+  WithStorage<kNarrow>(b.x.storage, [&](auto storage) {
+    QuantizeRow<kRowWarps, decltype(storage)::value>(b, row, shared, seen);
   });
   seen.AddOfBlock(b.amax);
 }
@@ -84,14 +84,14 @@ __global__ void __launch_bounds__(kRowThreads<kRowWarps>,
 
 constexpr int kLongWarps = 16;
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void QuantizeLongRow(const Blocks& b, int64_t row, uint32_t* parts,
                                 AmaxPart& seen) {
   constexpr int kThreadsOfRow = 32 * kLongWarps;
   constexpr int kStep = kThreadsOfRow * kHeld;
   int thread = threadIdx.x;
   int64_t start = row * b.columns;
-  int lead = static_cast<int>(start & (kWidth<kKept> - 1));
+  int lead = static_cast<int>(start & (kWidth<kStorage> - 1));
   int64_t end = lead + b.columns;
   // What the threads hold from element `first` of the row's vectors on.
   auto places_from = [&](int64_t first) {
@@ -99,16 +99,16 @@ __device__ void QuantizeLongRow(const Blocks& b, int64_t row, uint32_t* parts,
     int from = first == 0 ? lead : 0;
     int to = left < kStep ? static_cast<int>(left) : kStep;
     return [thread, origin, from, to](int v) -> Place {
-      int i = (thread + v * kThreadsOfRow) * kWidth<kKept>;
+      int i = (thread + v * kThreadsOfRow) * kWidth<kStorage>;
       return {origin + i, from - i, to - i};
     };
   };
   uint32_t peak = 0;
   ONNX_FP8_KEEP_LOOP
   for (int64_t first = 0; first < end; first += kStep) {
-    Vector x[kVectors<kKept>];
-    LoadHeld<kKept>(b.x.data, b.aligned, places_from(first), x);
-    uint32_t own = FinitePeak<kKept>(x, seen);
+    Vector x[kVectors<kStorage>];
+    LoadHeld<kStorage>(b.x.data, b.aligned, places_from(first), x);
+    uint32_t own = FinitePeak<kStorage>(x, seen);
     peak = own > peak ? own : peak;
   }
   peak = LargestOfRow<kLongWarps>(peak, parts);
@@ -118,10 +118,10 @@ __device__ void QuantizeLongRow(const Blocks& b, int64_t row, uint32_t* parts,
   ONNX_FP8_KEEP_LOOP
   for (int64_t first = 0; first < end; first += kStep) {
     auto places = places_from(first);
-    Vector x[kVectors<kKept>];
-    LoadHeld<kKept>(b.x.data, b.aligned, places, x);
-    EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, places,
-                      [&](int, int) { return factor; });
+    Vector x[kVectors<kStorage>];
+    LoadHeld<kStorage>(b.x.data, b.aligned, places, x);
+    EncodeHeld<kStorage>(x, b.e4m3, seen.non_finite, b.q, b.aligned, places,
+                         [&](int, int) { return factor; });
   }
 }
 
@@ -134,56 +134,56 @@ __global__ void __launch_bounds__(32 * kLongWarps, kNarrow ? 2 : 1)
   int64_t row = blockIdx.x - many.begin[tensor];
   uint32_t* shared = parts;
   AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    QuantizeLongRow<decltype(kept)::value>(b, row, shared, seen);
+  WithStorage<kNarrow>(b.x.storage, [&](auto storage) {
+    QuantizeLongRow<decltype(storage)::value>(b, row, shared, seen);
   });
   seen.AddOfBlock(b.amax);
 }
 
 // ---- tiles of 128 columns, of which each warp holds 8 rows
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void QuantizeRowParts(const Blocks& b, Tile tile, AmaxPart& seen) {
   int64_t first = tile.down * kTileRows;
-  InTile<kKept> in(b, first, tile.across * kTileColumns);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  float factors[kVectors<kKept>];
-  FactorsOfRowParts<kKept, InTile<kKept>>(b, x, first, tile.across, seen,
-                                          factors);
+  InTile<kStorage> in(b, first, tile.across * kTileColumns);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  float factors[kVectors<kStorage>];
+  FactorsOfRowParts<kStorage, InTile<kStorage>>(b, x, first, tile.across, seen,
+                                                factors);
   if (!b.q) return;
-  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
-                    [&](int v, int) { return factors[v]; });
+  EncodeHeld<kStorage>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
+                       [&](int v, int) { return factors[v]; });
 }
 
 template <bool kNarrow>
 __global__ void __launch_bounds__(32 * kWarps)
     QuantizeRowPartsKernel(Many<Blocks> many) {
-  OnTile<kNarrow>(many,
-                  [&](auto kept, const Blocks& b, Tile tile, AmaxPart& seen) {
-                    QuantizeRowParts<decltype(kept)::value>(b, tile, seen);
-                  });
+  OnTile<kNarrow>(
+      many, [&](auto storage, const Blocks& b, Tile tile, AmaxPart& seen) {
+        QuantizeRowParts<decltype(storage)::value>(b, tile, seen);
+      });
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void QuantizeColumnParts(const Blocks& b, Tile tile,
                                     ColumnPeaks* peaks, float* factors,
                                     AmaxPart& seen) {
-  using In = InTile<kKept>;
+  using In = InTile<kStorage>;
   In in(b, tile.down * kTileColumns, tile.across * kTileColumns);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  StorePeaks<kKept>(FinitePeaksAcross<kKept>(x, seen), peaks);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  StorePeaks<kStorage>(FinitePeaksAcross<kStorage>(x, seen), peaks);
   __syncthreads();
-  StoreFactors<kKept>(b, tile, peaks, factors);
+  StoreFactors<kStorage>(b, tile, peaks, factors);
   __syncthreads();
   if (!b.q) return;
   const float* from = FactorsOfWarp(b, factors) + in.column;
-  float own[kWidth<kKept>];
+  float own[kWidth<kStorage>];
   ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kKept>; ++k) own[k] = from[k];
-  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
-                    [&](int, int k) { return own[k]; });
+  for (int k = 0; k < kWidth<kStorage>; ++k) own[k] = from[k];
+  EncodeHeld<kStorage>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
+                       [&](int, int k) { return own[k]; });
 }
 
 template <bool kNarrow>
@@ -193,26 +193,28 @@ __global__ void __launch_bounds__(32 * kSquareWarps)
   __shared__ __align__(16) float factors[32 * kSquareWarps];
   ColumnPeaks* to = peaks;
   float* factors_to = factors;
-  OnTile<kNarrow>(many, [&](auto kept, const Blocks& b, Tile tile,
-                            AmaxPart& seen) {
-    QuantizeColumnParts<decltype(kept)::value>(b, tile, to, factors_to, seen);
-  });
+  OnTile<kNarrow>(
+      many, [&](auto storage, const Blocks& b, Tile tile, AmaxPart& seen) {
+        QuantizeColumnParts<decltype(storage)::value>(b, tile, to, factors_to,
+                                                      seen);
+      });
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void QuantizeSquare(const Blocks& b, Tile tile, uint32_t* parts,
                                AmaxPart& seen) {
-  InTile<kKept> in(b, tile.down * kTileColumns, tile.across * kTileColumns);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  uint32_t peak = LargestOfRow<kSquareWarps>(FinitePeak<kKept>(x, seen), parts);
+  InTile<kStorage> in(b, tile.down * kTileColumns, tile.across * kTileColumns);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  uint32_t peak =
+      LargestOfRow<kSquareWarps>(FinitePeak<kStorage>(x, seen), parts);
   float factor = BlockFactor(b.format, __uint_as_float(peak));
   if (b.scales && threadIdx.x == 0) {
     StoreScale(b.format, b.scales, tile.down * b.across + tile.across, factor);
   }
   if (!b.q) return;
-  EncodeHeld<kKept>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
-                    [&](int, int) { return factor; });
+  EncodeHeld<kStorage>(x, b.e4m3, seen.non_finite, b.q, b.aligned, in,
+                       [&](int, int) { return factor; });
 }
 
 template <bool kNarrow>
@@ -221,8 +223,8 @@ __global__ void __launch_bounds__(32 * kSquareWarps)
   __shared__ uint32_t parts[kSquareWarps];
   uint32_t* shared = parts;
   OnTile<kNarrow>(
-      many, [&](auto kept, const Blocks& b, Tile tile, AmaxPart& seen) {
-        QuantizeSquare<decltype(kept)::value>(b, tile, shared, seen);
+      many, [&](auto storage, const Blocks& b, Tile tile, AmaxPart& seen) {
+        QuantizeSquare<decltype(storage)::value>(b, tile, shared, seen);
       });
 }
 
@@ -230,28 +232,28 @@ __global__ void __launch_bounds__(32 * kSquareWarps)
 
 constexpr int kStripTiles = 2;  // that a block of threads measures
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void MeasureColumns(const Blocks& b, Tile strip, ColumnPeaks* peaks,
                                AmaxPart& seen) {
   Vector all = {};
   ONNX_FP8_KEEP_LOOP
   for (int i = 0; i < kStripTiles; ++i) {
     int64_t first = (strip.down * kStripTiles + i) * kTileRows;
-    InTile<kKept> in(b, first, strip.across * kTileColumns);
-    Vector x[kVectors<kKept>];
-    LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-    Vector own = FinitePeaksAcross<kKept>(x, seen);
+    InTile<kStorage> in(b, first, strip.across * kTileColumns);
+    Vector x[kVectors<kStorage>];
+    LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+    Vector own = FinitePeaksAcross<kStorage>(x, seen);
     ONNX_FP8_UNROLL
     for (int w = 0; w < kWords; ++w) {
-      all.words[w] = Larger<kKept>(all.words[w], own.words[w]);
+      all.words[w] = Larger<kStorage>(all.words[w], own.words[w]);
     }
   }
-  StorePeaks<kKept>(all, peaks);
+  StorePeaks<kStorage>(all, peaks);
   __syncthreads();
   int its_column = threadIdx.x;
   int64_t column = strip.across * kTileColumns + its_column;
   if (its_column >= kTileColumns || column >= b.columns) return;
-  uint32_t peak = PeakOfColumn<kKept>(peaks, kWarps, its_column);
+  uint32_t peak = PeakOfColumn<kStorage>(peaks, kWarps, its_column);
   if (peak > 0) {
     atomicMax(reinterpret_cast<uint32_t*>(b.factors) + column, peak);
   }
@@ -262,23 +264,24 @@ __global__ void __launch_bounds__(32 * kWarps)
     ColumnPeaksKernel(Many<Blocks> many) {
   __shared__ __align__(16) ColumnPeaks peaks[kWarps];
   ColumnPeaks* to = peaks;
-  OnTile<kNarrow>(many,
-                  [&](auto kept, const Blocks& b, Tile tile, AmaxPart& seen) {
-                    MeasureColumns<decltype(kept)::value>(b, tile, to, seen);
-                  });
+  OnTile<kNarrow>(
+      many, [&](auto storage, const Blocks& b, Tile tile, AmaxPart& seen) {
+        MeasureColumns<decltype(storage)::value>(b, tile, to, seen);
+      });
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void EncodeColumns(const Blocks& b, Tile tile) {
-  InTile<kKept> in(b, tile.down * kTileRows, tile.across * kTileColumns);
+  InTile<kStorage> in(b, tile.down * kTileRows, tile.across * kTileColumns);
   const float* from = b.factors + tile.across * kTileColumns + in.column;
-  float own[kWidth<kKept>];
+  float own[kWidth<kStorage>];
   ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kKept>; ++k) own[k] = k < in.end ? from[k] : 0.0f;
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  EncodeHeld<kKept>(x, b.e4m3, b.amax->non_finite, b.q, b.aligned, in,
-                    [&](int, int k) { return own[k]; });
+  for (int k = 0; k < kWidth<kStorage>; ++k)
+    own[k] = k < in.end ? from[k] : 0.0f;
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  EncodeHeld<kStorage>(x, b.e4m3, b.amax->non_finite, b.q, b.aligned, in,
+                       [&](int, int k) { return own[k]; });
 }
 
 template <bool kNarrow>
@@ -288,8 +291,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   int tensor = TensorOf(many, block);
   const Blocks& b = many.tensors[tensor];
   Tile tile = TileOf(b, block - many.begin[tensor]);
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    EncodeColumns<decltype(kept)::value>(b, tile);
+  WithStorage<kNarrow>(b.x.storage, [&](auto storage) {
+    EncodeColumns<decltype(storage)::value>(b, tile);
   });
 }
 

@@ -38,22 +38,22 @@ constexpr int kStripDown = 2, kStripAcross = 2;  // tiles of a block of threads
 
 // Raises the amaxes of the rows of a warp. Each lane has the peaks of its
 // vectors.
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void StoreRowPeaks(const Blocks& rows, int64_t first_row,
-                              uint32_t (&peaks)[kVectors<kKept>]) {
-  LargestOfLanes(InTile<kKept>::kAcross, peaks);
+                              uint32_t (&peaks)[kVectors<kStorage>]) {
+  LargestOfLanes(InTile<kStorage>::kAcross, peaks);
   int lane = threadIdx.x % 32;
-  if (lane % InTile<kKept>::kAcross != 0) return;
+  if (lane % InTile<kStorage>::kAcross != 0) return;
   ONNX_FP8_UNROLL
-  for (int v = 0; v < kVectors<kKept>; ++v) {
-    int64_t row = first_row + InTile<kKept>::RowOf(v, lane);
+  for (int v = 0; v < kVectors<kStorage>; ++v) {
+    int64_t row = first_row + InTile<kStorage>::RowOf(v, lane);
     if (peaks[v] > 0 && row < rows.rows) {
       atomicMax(reinterpret_cast<uint32_t*>(rows.factors) + row, peaks[v]);
     }
   }
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void MeasureStrip(const BothWays& both, Tile strip,
                              ColumnPeaks (*peaks)[kWarps], AmaxPart& seen) {
   const Blocks& b = both.rows;
@@ -61,39 +61,39 @@ __device__ void MeasureStrip(const BothWays& both, Tile strip,
   ONNX_FP8_KEEP_LOOP
   for (int down = 0; down < kStripDown; ++down) {
     int64_t first_row = (strip.down * kStripDown + down) * kTileRows;
-    uint32_t rows[kVectors<kKept>] = {};
+    uint32_t rows[kVectors<kStorage>] = {};
     ONNX_FP8_UNROLL
     for (int across = 0; across < kStripAcross; ++across) {
       int64_t first = (strip.across * kStripAcross + across) * kTileColumns;
-      InTile<kKept> in(b, first_row, first);
-      Vector x[kVectors<kKept>];
-      LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-      Vector of_columns = FinitePeaksAcross<kKept>(x, seen);
+      InTile<kStorage> in(b, first_row, first);
+      Vector x[kVectors<kStorage>];
+      LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+      Vector of_columns = FinitePeaksAcross<kStorage>(x, seen);
       ONNX_FP8_UNROLL
       for (int w = 0; w < kWords; ++w) {
         columns[across].words[w] =
-            Larger<kKept>(columns[across].words[w], of_columns.words[w]);
+            Larger<kStorage>(columns[across].words[w], of_columns.words[w]);
       }
-      uint32_t of_rows[kVectors<kKept>];
-      FinitePeaks<kKept>(x, seen, of_rows);
+      uint32_t of_rows[kVectors<kStorage>];
+      FinitePeaks<kStorage>(x, seen, of_rows);
       ONNX_FP8_UNROLL
-      for (int v = 0; v < kVectors<kKept>; ++v) {
+      for (int v = 0; v < kVectors<kStorage>; ++v) {
         rows[v] = rows[v] > of_rows[v] ? rows[v] : of_rows[v];
       }
     }
-    StoreRowPeaks<kKept>(b, first_row, rows);
+    StoreRowPeaks<kStorage>(b, first_row, rows);
   }
   ONNX_FP8_UNROLL
   for (int across = 0; across < kStripAcross; ++across) {
-    StorePeaks<kKept>(columns[across], peaks[across]);
+    StorePeaks<kStorage>(columns[across], peaks[across]);
   }
   __syncthreads();
   int its_column = threadIdx.x;
   static_assert(32 * kWarps == kStripAcross * kTileColumns);
   int64_t column = strip.across * kStripAcross * kTileColumns + its_column;
   if (column >= b.columns) return;
-  uint32_t peak = PeakOfColumn<kKept>(peaks[its_column / kTileColumns], kWarps,
-                                      its_column % kTileColumns);
+  uint32_t peak = PeakOfColumn<kStorage>(peaks[its_column / kTileColumns],
+                                         kWarps, its_column % kTileColumns);
   if (peak > 0) {
     atomicMax(reinterpret_cast<uint32_t*>(both.columns.factors) + column, peak);
   }
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   const BothWays& both = many.tensors[tensor];
   Tile strip = StripOf(both.rows, blockIdx.x - many.begin[tensor]);
   AmaxPart seen;
-  WithKept<kNarrow>(both.rows.x.kept, [&](auto kept) {
-    MeasureStrip<decltype(kept)::value>(both, strip, to, seen);
+  WithStorage<kNarrow>(both.rows.x.storage, [&](auto storage) {
+    MeasureStrip<decltype(storage)::value>(both, strip, to, seen);
   });
   seen.AddOfBlock(both.rows.amax);
 }
@@ -133,53 +133,55 @@ struct EncodedTile {
 
 // Writes the codes of the rows that a thread holds: factors[v] is the factor of
 // row v.
-template <Kept kKept>
-__device__ void EncodeRows(const Blocks& rows, const Group<kKept>& in,
-                           const Vector (&x)[kVectors<kKept>], bool special,
-                           const float (&factors)[kVectors<kKept>]) {
+template <Storage kStorage>
+__device__ void EncodeRows(const Blocks& rows, const Group<kStorage>& in,
+                           const Vector (&x)[kVectors<kStorage>], bool special,
+                           const float (&factors)[kVectors<kStorage>]) {
   if (!rows.q) return;
-  EncodeHeld<kKept>(x, rows.e4m3, special, rows.q, rows.aligned, in,
-                    [&](int v, int) { return factors[v]; });
+  EncodeHeld<kStorage>(x, rows.e4m3, special, rows.q, rows.aligned, in,
+                       [&](int v, int) { return factors[v]; });
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void EncodeWhole(const BothWays& both, int64_t row, int64_t column,
                             const EncodedTile& tile) {
   const Blocks& b = both.rows;
-  Group<kKept> in(b.rows, b.columns, row, column);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  float factors[kVectors<kKept>];
+  Group<kStorage> in(b.rows, b.columns, row, column);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  float factors[kVectors<kStorage>];
   ONNX_FP8_UNROLL
-  for (int v = 0; v < kVectors<kKept>; ++v) {
+  for (int v = 0; v < kVectors<kStorage>; ++v) {
     factors[v] = v < in.rows ? b.factors[row + in.row + v] : 0.0f;
   }
-  if (tile.sums) PutColumnSums<kKept>(x, in, *tile.sums);
+  if (tile.sums) PutColumnSums<kStorage>(x, in, *tile.sums);
   bool special = b.amax->non_finite;
-  EncodeRows<kKept>(b, in, x, special, factors);
-  EncodeColumns<kKept>(b.e4m3, in, x, special,
-                       both.columns.factors + column + in.column, tile.words);
+  EncodeRows<kStorage>(b, in, x, special, factors);
+  EncodeColumns<kStorage>(b.e4m3, in, x, special,
+                          both.columns.factors + column + in.column,
+                          tile.words);
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void EncodeParts(const BothWays& both, Tile at, int64_t row,
                             int64_t column, const EncodedTile& tile,
                             AmaxPart& seen) {
   const Blocks& b = both.rows;
-  Group<kKept> in(b.rows, b.columns, row, column);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  if (tile.sums) PutColumnSums<kKept>(x, in, *tile.sums);
-  StorePeaks<kKept>(FinitePeaksAcross<kKept>(x, seen), tile.peaks);
-  float factors[kVectors<kKept>];
-  FactorsOfRowParts<kKept, Group<kKept>>(b, x, row, at.across, seen, factors);
-  EncodeRows<kKept>(b, in, x, seen.non_finite, factors);
+  Group<kStorage> in(b.rows, b.columns, row, column);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  if (tile.sums) PutColumnSums<kStorage>(x, in, *tile.sums);
+  StorePeaks<kStorage>(FinitePeaksAcross<kStorage>(x, seen), tile.peaks);
+  float factors[kVectors<kStorage>];
+  FactorsOfRowParts<kStorage, Group<kStorage>>(b, x, row, at.across, seen,
+                                               factors);
+  EncodeRows<kStorage>(b, in, x, seen.non_finite, factors);
   __syncthreads();
-  StoreFactors<kKept>(both.columns, at, tile.peaks, tile.factors);
+  StoreFactors<kStorage>(both.columns, at, tile.peaks, tile.factors);
   __syncthreads();
-  EncodeColumns<kKept>(b.e4m3, in, x, seen.non_finite,
-                       FactorsOfWarp(both.columns, tile.factors) + in.column,
-                       tile.words);
+  EncodeColumns<kStorage>(b.e4m3, in, x, seen.non_finite,
+                          FactorsOfWarp(both.columns, tile.factors) + in.column,
+                          tile.words);
 }
 
 // If kParts, the tensors are quantized in parts, and the kernel measures the
@@ -206,12 +208,12 @@ __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
   Tile at = TileOf(b, block - many.begin[tensor]);
   int64_t row = at.down * kTransposeSide, column = at.across * kTransposeSide;
   AmaxPart seen;
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    constexpr Kept kKept = decltype(kept)::value;
+  WithStorage<kNarrow>(b.x.storage, [&](auto storage) {
+    constexpr Storage kStorage = decltype(storage)::value;
     if constexpr (kParts) {
-      EncodeParts<kKept>(both, at, row, column, tile, seen);
+      EncodeParts<kStorage>(both, at, row, column, tile, seen);
     } else {
-      EncodeWhole<kKept>(both, row, column, tile);
+      EncodeWhole<kStorage>(both, row, column, tile);
     }
   });
   __syncthreads();

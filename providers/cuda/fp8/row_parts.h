@@ -14,16 +14,16 @@ namespace onnx_fp8::cuda {
 // b.shift: 2^shift lanes hold a part. The tile begins at row `first_row` and is
 // number `across` in it. In::RowOf(v, lane) is the row in the tile of vector v
 // of a lane. Lane i computes the factor of the warp's part i.
-template <Kept kKept, typename In>
+template <Storage kStorage, typename In>
 __device__ void FactorsOfRowParts(const Blocks& b,
-                                  const Vector (&x)[kVectors<kKept>],
+                                  const Vector (&x)[kVectors<kStorage>],
                                   int64_t first_row, int64_t across,
                                   AmaxPart& seen,
-                                  float (&factors)[kVectors<kKept>]) {
+                                  float (&factors)[kVectors<kStorage>]) {
   constexpr unsigned kAll = 0xFFFFFFFFu;
-  constexpr int kCount = kVectors<kKept>;
+  constexpr int kCount = kVectors<kStorage>;
   uint32_t peaks[kCount];
-  FinitePeaks<kKept>(x, seen, peaks);
+  FinitePeaks<kStorage>(x, seen, peaks);
   LargestOfLanes(1 << b.shift, peaks);
   int lane = threadIdx.x % 32;
   int groups_shift = 5 - b.shift, groups = 1 << groups_shift;  // of a vector

@@ -131,17 +131,18 @@ Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
                   .mode = later ? ScaleMode::kOne : x.mode,
                   .scales = later ? nullptr : side.scales};
   };
-  Product product = {.m = p.a.outer,
-                     .n = p.b.outer,
-                     .k = p.a.k,
-                     .a = matrix(a, p.a),
-                     .b = matrix(b, p.b),
-                     .y = p.sums ? p.sums : y.data,
-                     .y_dtype = p.sums ? DType::kFloat : KeptDType(y.kept)};
+  Product product = {
+      .m = p.a.outer,
+      .n = p.b.outer,
+      .k = p.a.k,
+      .a = matrix(a, p.a),
+      .b = matrix(b, p.b),
+      .y = p.sums ? p.sums : y.data,
+      .y_dtype = p.sums ? DType::kFloat : StorageDType(y.storage)};
   product.b.transposed = true;
   if (way.addend_inside && added.kind == Addend::kBias) {
     product.bias = added.c.data;
-    product.bias_dtype = KeptDType(added.c.kept);
+    product.bias_dtype = StorageDType(added.c.storage);
   } else if (way.addend_inside) {
     product.c = added.c.data;
     product.beta = 1;
@@ -173,9 +174,10 @@ bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
 bool TakesAddend(DType operands, const Added& added, const FloatsOut& y) {
   switch (added.kind) {
     case Addend::kBias:
-      return TakesBias(operands, KeptDType(y.kept), KeptDType(added.c.kept));
+      return TakesBias(operands, StorageDType(y.storage),
+                       StorageDType(added.c.storage));
     case Addend::kMatrix:
-      return y.kept == Kept::kFloat && added.c.kept == Kept::kFloat;
+      return y.storage == Storage::kFloat && added.c.storage == Storage::kFloat;
     default:
       return true;
   }

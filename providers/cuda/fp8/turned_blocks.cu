@@ -16,22 +16,22 @@ namespace {
 
 static_assert(kTurnedWarps == kSquareWarps && kTransposeSide == kTileColumns);
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void QuantizeTurnedParts(const Blocks& b, Tile at,
                                     ColumnPeaks* peaks, float* factors,
                                     TileOfWords* tile, TileOfSums* sums,
                                     AmaxPart& seen) {
-  Group<kKept> in(b.rows, b.columns, at.down * kTransposeSide,
-                  at.across * kTransposeSide);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  if (sums) PutColumnSums<kKept>(x, in, *sums);
-  StorePeaks<kKept>(FinitePeaksAcross<kKept>(x, seen), peaks);
+  Group<kStorage> in(b.rows, b.columns, at.down * kTransposeSide,
+                     at.across * kTransposeSide);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  if (sums) PutColumnSums<kStorage>(x, in, *sums);
+  StorePeaks<kStorage>(FinitePeaksAcross<kStorage>(x, seen), peaks);
   __syncthreads();
-  StoreFactors<kKept>(b, at, peaks, factors);
+  StoreFactors<kStorage>(b, at, peaks, factors);
   __syncthreads();
-  EncodeColumns<kKept>(b.e4m3, in, x, seen.non_finite,
-                       FactorsOfWarp(b, factors) + in.column, tile);
+  EncodeColumns<kStorage>(b.e4m3, in, x, seen.non_finite,
+                          FactorsOfWarp(b, factors) + in.column, tile);
 }
 
 // kSums: with the sums of x's columns.
@@ -50,9 +50,9 @@ __global__ void __launch_bounds__(32 * kTurnedWarps)
     sums = &of_tile;
   }
   OnTile<kNarrow>(
-      many, [&](auto kept, const Blocks& b, Tile at, AmaxPart& seen) {
-        QuantizeTurnedParts<decltype(kept)::value>(b, at, to, factors_to, tile,
-                                                   sums, seen);
+      many, [&](auto storage, const Blocks& b, Tile at, AmaxPart& seen) {
+        QuantizeTurnedParts<decltype(storage)::value>(b, at, to, factors_to,
+                                                      tile, sums, seen);
         __syncthreads();
         if constexpr (kSums) {
           WriteColumnSums<kNarrow>(*sums, at.down * kTransposeSide,
@@ -65,26 +65,26 @@ __global__ void __launch_bounds__(32 * kTurnedWarps)
       });
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void EncodeTurnedTile(const Blocks& b, Tile at, TileOfWords* tile,
                                  TileOfSums* sums) {
   int64_t row = at.down * kTransposeSide, column = at.across * kTransposeSide;
-  Group<kKept> in(b.rows, b.columns, row, column);
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(b.x.data, b.aligned, in, x);
-  if (sums) PutColumnSums<kKept>(x, in, *sums);
+  Group<kStorage> in(b.rows, b.columns, row, column);
+  Vector x[kVectors<kStorage>];
+  LoadHeld<kStorage>(b.x.data, b.aligned, in, x);
+  if (sums) PutColumnSums<kStorage>(x, in, *sums);
   int64_t known = -1;  // the part whose factors a thread has
-  auto factors_of = [&](int v, float(&own)[kWidth<kKept>]) {
+  auto factors_of = [&](int v, float(&own)[kWidth<kStorage>]) {
     int64_t part = (row + in.row + v) / b.block_rows;
     if (part == known || v >= in.rows) return;
     known = part;
     const float* from = b.factors + part * b.columns + column + in.column;
     ONNX_FP8_UNROLL
-    for (int k = 0; k < kWidth<kKept>; ++k) {
+    for (int k = 0; k < kWidth<kStorage>; ++k) {
       own[k] = k < in.end ? from[k] : 0.0f;
     }
   };
-  EncodeTurned<kKept>(b.e4m3, in, x, b.amax->non_finite, factors_of, tile);
+  EncodeTurned<kStorage>(b.e4m3, in, x, b.amax->non_finite, factors_of, tile);
 }
 
 template <bool kNarrow, bool kSums>
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(32 * kTurnedWarps)
   int tensor = TensorOf(many, block);
   const Blocks& b = many.tensors[tensor];
   Tile at = TileOf(b, block - many.begin[tensor]);
-  WithKept<kNarrow>(b.x.kept, [&](auto kept) {
-    EncodeTurnedTile<decltype(kept)::value>(b, at, tile, sums);
+  WithStorage<kNarrow>(b.x.storage, [&](auto storage) {
+    EncodeTurnedTile<decltype(storage)::value>(b, at, tile, sums);
   });
   __syncthreads();
   int64_t row = at.down * kTransposeSide, column = at.across * kTransposeSide;

@@ -15,11 +15,11 @@ namespace onnx_fp8::cuda {
 inline constexpr int kTurnedWarps = 16;
 
 // Where a thread's elements are.
-template <Kept kKept>
+template <Storage kStorage>
 struct Group {
-  static constexpr int kAcross = kTransposeSide / kWidth<kKept>;  // lanes
-  static constexpr int kWordsAcross = kWidth<kKept> / kCodes;
-  static constexpr int kLines = kVectors<kKept> / kCodes;
+  static constexpr int kAcross = kTransposeSide / kWidth<kStorage>;  // lanes
+  static constexpr int kWordsAcross = kWidth<kStorage> / kCodes;
+  static constexpr int kLines = kVectors<kStorage> / kCodes;
 
   int64_t at, columns;
   int row, column;  // in the tile
@@ -30,7 +30,7 @@ struct Group {
       : columns(all_columns) {
     int lane = threadIdx.x % 32;
     row = RowOf(0, lane);
-    column = lane % kAcross * kWidth<kKept>;
+    column = lane % kAcross * kWidth<kStorage>;
     at = (first_row + row) * columns + first_column + column;
     rows = Left(all_rows - first_row) - row;
     end = Left(columns - first_column) - column;
@@ -38,7 +38,7 @@ struct Group {
   // The row of vector v of a lane.
   __device__ static int RowOf(int v, int lane) {
     int warp = threadIdx.x / 32;
-    return (warp * (32 / kAcross) + lane / kAcross) * kVectors<kKept> + v;
+    return (warp * (32 / kAcross) + lane / kAcross) * kVectors<kStorage> + v;
   }
   __device__ Place operator()(int v) const {
     return {at + v * columns, 0, v < rows ? end : 0};
@@ -50,11 +50,11 @@ struct Group {
 };
 
 // 0 for codes of elements that do not exist.
-template <Kept kKept>
-__device__ void ClearOutside(const Place& p, HeldCodes<kKept>& codes) {
-  if (IsWhole<kKept>(p)) return;
+template <Storage kStorage>
+__device__ void ClearOutside(const Place& p, HeldCodes<kStorage>& codes) {
+  if (IsWhole<kStorage>(p)) return;
   ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kKept>; ++k) {
+  for (int k = 0; k < kWidth<kStorage>; ++k) {
     if (k >= p.end) codes.words[k / 4] &= ~(0xFFu << 8 * (k % 4));
   }
 }
@@ -64,11 +64,12 @@ __device__ void ClearOutside(const Place& p, HeldCodes<kKept>& codes) {
 using TileOfWords = uint32_t[kTileWords][kTileWords + 1];
 
 // Puts the codes of four rows, the thread's group `line`, into the tile.
-template <Kept kKept>
-__device__ void PutTurned(const HeldCodes<kKept> (&codes)[kCodes],
-                          const Group<kKept>& in, int line, TileOfWords* tile) {
+template <Storage kStorage>
+__device__ void PutTurned(const HeldCodes<kStorage> (&codes)[kCodes],
+                          const Group<kStorage>& in, int line,
+                          TileOfWords* tile) {
   ONNX_FP8_UNROLL
-  for (int w = 0; w < Group<kKept>::kWordsAcross; ++w) {
+  for (int w = 0; w < Group<kStorage>::kWordsAcross; ++w) {
     ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
       tile[i][in.column / kCodes + w][in.row / kCodes + line] =
@@ -81,40 +82,42 @@ __device__ void PutTurned(const HeldCodes<kKept> (&codes)[kCodes],
 
 // Encodes what a thread holds, and puts it into the tile. factors_of(v, own)
 // sets the factors of row v, or leaves the factors of the row before.
-template <Kept kKept, typename FactorsOf>
-__device__ void EncodeTurned(bool e4m3, const Group<kKept>& in,
-                             const Vector (&x)[kVectors<kKept>], bool special,
-                             const FactorsOf& factors_of, TileOfWords* tile) {
-  float own[kWidth<kKept>] = {};
+template <Storage kStorage, typename FactorsOf>
+__device__ void EncodeTurned(bool e4m3, const Group<kStorage>& in,
+                             const Vector (&x)[kVectors<kStorage>],
+                             bool special, const FactorsOf& factors_of,
+                             TileOfWords* tile) {
+  float own[kWidth<kStorage>] = {};
   auto factor = [&](int k) { return own[k]; };
   ONNX_FP8_UNROLL
-  for (int line = 0; line < Group<kKept>::kLines; ++line) {
-    HeldCodes<kKept> codes[kCodes];
+  for (int line = 0; line < Group<kStorage>::kLines; ++line) {
+    HeldCodes<kStorage> codes[kCodes];
     ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
       int v = line * kCodes + i;
       factors_of(v, own);
-      codes[i] = e4m3 ? CodesOfVector<kKept, true>(x[v], factor, special)
-                      : CodesOfVector<kKept, false>(x[v], factor, special);
+      codes[i] = e4m3 ? CodesOfVector<kStorage, true>(x[v], factor, special)
+                      : CodesOfVector<kStorage, false>(x[v], factor, special);
     }
-    PutTurned<kKept>(codes, in, line, tile);
+    PutTurned<kStorage>(codes, in, line, tile);
   }
 }
 
 // The same where a column has one factor: factors[k] belongs to the thread's
 // column k.
-template <Kept kKept>
-__device__ void EncodeColumns(bool e4m3, const Group<kKept>& in,
-                              const Vector (&x)[kVectors<kKept>], bool special,
-                              const float* factors, TileOfWords* tile) {
-  auto factors_of = [&](int v, float(&own)[kWidth<kKept>]) {
+template <Storage kStorage>
+__device__ void EncodeColumns(bool e4m3, const Group<kStorage>& in,
+                              const Vector (&x)[kVectors<kStorage>],
+                              bool special, const float* factors,
+                              TileOfWords* tile) {
+  auto factors_of = [&](int v, float(&own)[kWidth<kStorage>]) {
     if (v > 0) return;
     ONNX_FP8_UNROLL
-    for (int k = 0; k < kWidth<kKept>; ++k) {
+    for (int k = 0; k < kWidth<kStorage>; ++k) {
       own[k] = k < in.end ? factors[k] : 0.0f;
     }
   };
-  EncodeTurned<kKept>(e4m3, in, x, special, factors_of, tile);
+  EncodeTurned<kStorage>(e4m3, in, x, special, factors_of, tile);
 }
 
 // The transpose (to_columns, to_rows) of the tile at `row` and `column`. Writes
