@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/floats.h"
@@ -74,11 +75,21 @@ __device__ inline float Store(FloatsOut y, int64_t i, float x) {
   }
 }
 
-// The memory of four elements. A thread that loads several of them before it
-// converts the first one waits only once.
+// ---- vectorized loads
+//
+// A kernel moves several elements in one instruction. A Vector has them as they
+// are stored; ToFloats converts them. A thread that loads all of its vectors
+// before it converts the first one waits only once.
+
+// The registers of one load: four elements, or 16 bytes.
 struct Vector {
-  uint32_t words[4];  // of 16-bit floats, two
+  uint32_t words[4];  // floats, or two 16-bit floats each
 };
+
+// An element as it is stored.
+template <Storage kStorage>
+using StorageBits =
+    std::conditional_t<kStorage == Storage::kFloat, uint32_t, uint16_t>;
 
 // Elements i … i+3. REQUIRES: i is a multiple of 4; the tensor has them all.
 __device__ inline Vector LoadVector4(FloatsIn x, int64_t i) {
@@ -91,6 +102,21 @@ __device__ inline Vector LoadVector4(FloatsIn x, int64_t i) {
       *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(x.data) + i);
   return {v.x, v.y, 0, 0};
 }
+
+// The 16 bytes that begin at element i: four floats, or eight 16-bit floats.
+// REQUIRES: they are aligned, and the tensor has them all.
+template <Storage kStorage>
+__device__ Vector LoadVector16(const void* data, int64_t i) {
+  uint4 v = *reinterpret_cast<const uint4*>(
+      static_cast<const StorageBits<kStorage>*>(data) + i);
+  return {{v.x, v.y, v.z, v.w}};
+}
+
+// Four elements of one type, which one instruction moves (two of 64 bits each).
+template <typename T>
+struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) VectorOf4 {
+  T x[4];
+};
 
 __device__ inline void ToFloats(Storage storage, const Vector& raw,
                                 float (&out)[4]) {
@@ -105,7 +131,7 @@ __device__ inline void ToFloats(Storage storage, const Vector& raw,
   }
 }
 
-// REQUIRES: as LoadVector4's.
+// The numbers of LoadVector4. REQUIRES: the same.
 __device__ inline void Load4(FloatsIn x, int64_t i, float (&out)[4]) {
   ToFloats(x.storage, LoadVector4(x, i), out);
 }

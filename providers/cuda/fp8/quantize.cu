@@ -15,9 +15,8 @@
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/core/result.h"
-#include "providers/cuda/fp8/column_sums.h"
-#include "providers/cuda/fp8/held.h"
-#include "providers/cuda/fp8/turned_tile.h"
+#include "providers/cuda/fp8/fragment.h"
+#include "providers/cuda/fp8/transpose_layout.h"
 #include "providers/cuda/register.h"
 #include "providers/ops/scaled_products.h"
 
@@ -57,8 +56,8 @@ __device__ bool IsAligned(const Quantization& z) {
 }
 
 // Elements that a block of threads holds.
-constexpr int kRun = kThreads * kHeld;
-static_assert(kThreads == InRun<Storage::kFloat>::kThreadsOfRun);
+constexpr int kRun = kThreads * kFragmentSize;
+static_assert(kThreads == RunLayout<Storage::kFloat>::kThreadsOfRun);
 
 // Measures x, unless its scale is given: then it is measured while it is
 // encoded.
@@ -77,8 +76,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     ONNX_FP8_KEEP_LOOP
     for (int64_t first = block * kRun; first < z.n; first += stride) {
       Vector x[kVectors<kStorage>];
-      LoadHeld<kStorage>(z.x.data, IsAligned(z), InRun<kStorage>(first, z.n),
-                         x);
+      LoadFragment<kStorage>(z.x.data, IsAligned(z),
+                             RunLayout<kStorage>(first, z.n), x);
       FinitePeak<kStorage>(x, seen);
     }
   });
@@ -129,14 +128,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     WithStorage<kNarrow>(z.x.storage, [&](auto storage) {
       constexpr Storage kStorage = decltype(storage)::value;
-      InRun<kStorage> run(block * kRun, z.n);
+      RunLayout<kStorage> run(block * kRun, z.n);
       Vector x[kVectors<kStorage>];
-      LoadHeld<kStorage>(z.x.data, IsAligned(z), run, x);
+      LoadFragment<kStorage>(z.x.data, IsAligned(z), run, x);
       float factor = FactorOf(z, block == 0);
       FinitePeak<kStorage>(x, seen);
       bool special = seen.non_finite || IsSpecial(factor);
-      EncodeHeld<kStorage>(x, z.e4m3, special, z.q, IsAligned(z), run,
-                           [&](int, int) { return factor; });
+      EncodeFragment<kStorage>(x, z.e4m3, special, z.q, IsAligned(z), run,
+                               [&](int, int) { return factor; });
     });
   }
   if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
@@ -147,16 +146,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 // The words of codes of a row, some of which may lie behind its `left` codes.
 template <Storage kStorage>
 __device__ void StoreWords(uint8_t* to, bool together, int left,
-                           const HeldCodes<kStorage>& codes) {
+                           const VectorCodes<kStorage>& codes) {
   if constexpr (kStorage != Storage::kFloat) {
-    if (together && left >= kWidth<kStorage>) {
+    if (together && left >= kVectorWidth<kStorage>) {
       *reinterpret_cast<uint2*>(to) =
           make_uint2(codes.words[0], codes.words[1]);
       return;
     }
   }
   ONNX_FP8_UNROLL
-  for (int w = 0; w < kWidth<kStorage> / kCodes; ++w) {
+  for (int w = 0; w < kVectorWidth<kStorage> / kCodes; ++w) {
     if (w * kCodes >= left) return;
     reinterpret_cast<uint32_t*>(to)[w] = codes.words[w];
   }
@@ -167,11 +166,11 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
                            int64_t row, int64_t column, bool first_block,
                            TileOfWords* tile, TileOfSums* sums,
                            AmaxPart& seen) {
-  using In = Group<kStorage>;
+  using In = TransposeLayout<kStorage>;
   In in(sizes.rows, z.columns, row, column);
-  bool aligned = IsAligned(z) && z.columns % kWidth<kStorage> == 0;
+  bool aligned = IsAligned(z) && z.columns % kVectorWidth<kStorage> == 0;
   Vector x[kVectors<kStorage>];
-  LoadHeld<kStorage>(z.x.data, aligned, in, x);
+  LoadFragment<kStorage>(z.x.data, aligned, in, x);
   if (sums) PutColumnSums<kStorage>(x, in, *sums);
   float factor = FactorOf(z, first_block);
   FinitePeak<kStorage>(x, seen);
@@ -183,7 +182,7 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
   auto of_all = [&](int) { return factor; };
   ONNX_FP8_UNROLL
   for (int line = 0; line < In::kLines; ++line) {
-    HeldCodes<kStorage> codes[kCodes];
+    VectorCodes<kStorage> codes[kCodes];
     ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
       int v = line * kCodes + i;
@@ -195,7 +194,7 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
                              codes[i]);
       }
     }
-    PutTurned<kStorage>(codes, in, line, tile);
+    PutTransposed<kStorage>(codes, in, line, tile);
   }
 }
 
@@ -203,7 +202,7 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
 // codes, and the zeros around both. If kSums, it also writes the sums of the
 // columns. REQUIRES: to_rows and to_columns are multiples of 4.
 template <bool kNarrow, bool kSums>
-__global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
+__global__ void __launch_bounds__(32 * kTransposeTileWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
@@ -227,8 +226,8 @@ __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
   });
   __syncthreads();
   if (z.q_transposed) {
-    WriteTurned(z.q_transposed, sizes.to_rows, sizes.to_columns, row, column,
-                tile);
+    StoreTransposedTile(z.q_transposed, sizes.to_rows, sizes.to_columns, row,
+                        column, tile);
   }
   if constexpr (kSums) {
     WriteColumnSums<kNarrow>(*sums, row, column, sizes.rows, z.columns, z.sums);
@@ -363,7 +362,7 @@ void QuantizeMany(std::span<KernelContext> nodes) {
       return its ? EncodeBlocks(z) : 0u;
     });
   };
-  constexpr int kOfTile = 32 * kTurnedWarps;
+  constexpr int kOfTile = 32 * kTransposeTileWarps;
   encode(true, false, false, EncodeKernel<true>, kThreads);
   encode(false, false, false, EncodeKernel<false>, kThreads);
   encode(true, true, false, EncodeMatrixKernel<true, false>, kOfTile);

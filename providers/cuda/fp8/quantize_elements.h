@@ -27,15 +27,15 @@ struct QuantizedElements {
 namespace {
 
 // Four elements of a row of the matrix.
-struct WordPlace {
+struct WordBounds {
   int64_t at, count;  // in the matrix
   int64_t left;       // codes, with zeros
   bool whole;         // can be loaded at once
 };
 
 template <int kIn, int kOut>
-__device__ WordPlace PlaceOf(const QuantizedElements<kIn, kOut>& e, int64_t row,
-                             int64_t column) {
+__device__ WordBounds BoundsOf(const QuantizedElements<kIn, kOut>& e,
+                               int64_t row, int64_t column) {
   const MatrixSizes& m = e.sizes;
   int64_t at = row * m.columns + column, left = e.n - at, count = left;
   if (Pads(m)) {
@@ -63,10 +63,10 @@ __device__ void ComputeFour(const F& f, const float (&x)[kIn][kPerThread],
 template <typename F, int kIn, int kOut>
 __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
                             const ResultWriter (&out)[kOut],
-                            const WordPlace& place, const Vector (&raw)[kIn],
+                            const WordBounds& bounds, const Vector (&raw)[kIn],
                             AmaxPart (&seen)[kOut],
                             float (&y)[kOut][kPerThread]) {
-  const auto& [at, count, left, whole] = place;
+  const auto& [at, count, left, whole] = bounds;
   float x[kIn][kPerThread] = {};
   for (int i = 0; i < kIn; ++i) {
     if (whole) {
@@ -97,15 +97,16 @@ __device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
                              const ResultWriter (&out)[kOut], int64_t row,
                              int64_t column, const Vector (&raw)[kIn],
                              AmaxPart (&seen)[kOut], uint32_t (&codes)[kOut]) {
-  const WordPlace place = PlaceOf(e, row, column);
+  const WordBounds bounds = BoundsOf(e, row, column);
   float y[kOut][kPerThread];
-  ComputeWord(e, f, out, place, raw, seen, y);
+  ComputeWord(e, f, out, bounds, raw, seen, y);
   int inside =
-      static_cast<int>(place.count < kPerThread ? place.count : kPerThread);
+      static_cast<int>(bounds.count < kPerThread ? bounds.count : kPerThread);
   for (int i = 0; i < kOut; ++i) {
     if (!out[i].HasCodes()) continue;
     codes[i] = CodesOf(out[i], inside, y[i]);
-    StoreCodes(out[i], row * e.sizes.to_columns + column, place.left, codes[i]);
+    StoreCodes(out[i], row * e.sizes.to_columns + column, bounds.left,
+               codes[i]);
   }
 }
 
@@ -176,11 +177,11 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
           }
           return;
         }
-        const WordPlace place = PlaceOf(e, row, column);
-        if (!place.whole) return;
+        const WordBounds bounds = BoundsOf(e, row, column);
+        if (!bounds.whole) return;
         ONNX_FP8_UNROLL
         for (int j = 0; j < kIn; ++j)
-          raw[i][j] = LoadVector4(e.in[j], place.at);
+          raw[i][j] = LoadVector4(e.in[j], bounds.at);
       },
       [&](int i, int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
         for (int j = 0; j < kOut; ++j) codes[j] = 0;

@@ -64,31 +64,26 @@ __device__ To Converted(From x) {
   }
 }
 
-// Elements that one thread moves at once.
-template <typename T>
-struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Four {
-  T x[4];
-};
-
 // All loads start before the first store. REQUIRES: x and y are aligned to 16
 // bytes.
 template <typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     ConvertKernel(const From* x, To* y, int64_t n) {
   int64_t first = blockIdx.x * kPerBlock + threadIdx.x;
-  Four<From> in[kAtOnce];
+  VectorOf4<From> in[kAtOnce];
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = first + v * kThreads;
-    if ((at + 1) * 4 <= n) in[v] = reinterpret_cast<const Four<From>*>(x)[at];
+    if ((at + 1) * 4 <= n)
+      in[v] = reinterpret_cast<const VectorOf4<From>*>(x)[at];
   }
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = first + v * kThreads;
     if ((at + 1) * 4 > n) continue;
-    Four<To> out;
+    VectorOf4<To> out;
     for (int k = 0; k < 4; ++k) out.x[k] = Converted<To>(Number(in[v].x[k]));
-    reinterpret_cast<Four<To>*>(y)[at] = out;
+    reinterpret_cast<VectorOf4<To>*>(y)[at] = out;
   }
   int64_t rest = n / 4 * 4 + threadIdx.x;
   if (blockIdx.x + 1 == gridDim.x && rest < n) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a thread of a quantizer holds: kHeld elements as they are kept, in
-// vectors of 16 bytes. All loads start before the first element is needed. A
-// thread measures its elements as they are kept, two at a time where they have
-// 16 bits, and looks at them one by one only if one is NaN or infinite.
+// A fragment: the elements of a tensor that one thread of a quantizer holds in
+// registers, as they are stored, in vectors of 16 bytes. A layout says which
+// ones: layout(v) gives the bounds of vector v. All loads start before the
+// first element is needed. A thread measures its elements as they are stored,
+// two at a time where they have 16 bits, and looks at them one by one only if
+// one is NaN or infinite.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,36 +18,28 @@
 #include "providers/cuda/core/device.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/floats.h"
+#include "providers/cuda/core/load_store.h"
 
 namespace onnx_fp8::cuda {
 
-inline constexpr int kHeld = 32;
-inline constexpr int kWords = 4;  // of a vector
+inline constexpr int kFragmentSize = 32;  // elements
+inline constexpr int kVectorWords = sizeof(Vector) / sizeof(uint32_t);
 inline constexpr uint32_t kLargestFinite = 0x7F7FFFFFu;
 
-// Elements of a vector, and vectors of a thread.
+// Elements of a vector, and vectors of a fragment.
 template <Storage kStorage>
-inline constexpr int kWidth = kStorage == Storage::kFloat ? 4 : 8;
+inline constexpr int kVectorWidth = kStorage == Storage::kFloat ? 4 : 8;
 template <Storage kStorage>
-inline constexpr int kVectors = kHeld / kWidth<kStorage>;
-
-// An element as it is kept.
-template <Storage kStorage>
-using Bits =
-    std::conditional_t<kStorage == Storage::kFloat, uint32_t, uint16_t>;
-
-struct Vector {
-  uint32_t words[kWords];
-};
+inline constexpr int kVectors = kFragmentSize / kVectorWidth<kStorage>;
 
 // The vector that begins at element `at`, of which elements first … end-1
 // exist.
-struct Place {
+struct VectorBounds {
   int64_t at;
   int first, end;
 };
 
-// Calls f(kept) with a constant: so nothing in f depends on how x is kept.
+// Calls f(storage) with a constant: nothing in f depends on the storage of x.
 // REQUIRES: in 16 bits if kNarrow, else as floats.
 template <bool kNarrow, typename F>
 __device__ void WithStorage(Storage storage, const F& f) {
@@ -61,61 +55,61 @@ __device__ void WithStorage(Storage storage, const F& f) {
 // ---- loads and stores
 
 template <Storage kStorage>
-__device__ bool IsWhole(const Place& p) {
-  return p.first <= 0 && p.end >= kWidth<kStorage>;
+__device__ bool IsWhole(const VectorBounds& p) {
+  return p.first <= 0 && p.end >= kVectorWidth<kStorage>;
 }
 
 // A vector of which some elements don't exist; these are 0.
 template <Storage kStorage>
-__device__ Vector LoadPart(const void* data, const Place& p) {
+__device__ Vector LoadPartialVector(const void* data, const VectorBounds& p) {
   Vector to = {};
-  int end = p.end < kWidth<kStorage> ? p.end : kWidth<kStorage>;
+  int end = p.end < kVectorWidth<kStorage> ? p.end : kVectorWidth<kStorage>;
   ONNX_FP8_KEEP_LOOP
   for (int k = p.first > 0 ? p.first : 0; k < end; ++k) {
-    uint32_t bits = static_cast<const Bits<kStorage>*>(data)[p.at + k];
+    uint32_t bits = static_cast<const StorageBits<kStorage>*>(data)[p.at + k];
     int word = k;
     if constexpr (kStorage != Storage::kFloat) {
       bits <<= 16 * (k % 2);
       word = k / 2;
     }
     ONNX_FP8_UNROLL
-    for (int w = 0; w < kWords; ++w) to.words[w] |= w == word ? bits : 0;
+    for (int w = 0; w < kVectorWords; ++w) to.words[w] |= w == word ? bits : 0;
   }
   return to;
 }
 
-// Vectors place(0), place(1), … of a tensor. `aligned`: where a vector begins,
-// the memory of x and of the codes allows to move it at once.
-template <Storage kStorage, typename PlaceOf>
-__device__ void LoadHeld(const void* data, bool aligned, const PlaceOf& place,
-                         Vector (&x)[kVectors<kStorage>]) {
-  auto* elements = static_cast<const Bits<kStorage>*>(data);
+// Vectors layout(0), layout(1), … of a tensor. `aligned`: where a vector
+// begins, the memory of x and of the codes allows to move it at once.
+template <Storage kStorage, typename Layout>
+__device__ void LoadFragment(const void* data, bool aligned,
+                             const Layout& layout,
+                             Vector (&x)[kVectors<kStorage>]) {
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors<kStorage>; ++v) {
-    Place p = place(v);
+    VectorBounds p = layout(v);
     x[v] = {};
     if (aligned && IsWhole<kStorage>(p)) {
-      uint4 words = *reinterpret_cast<const uint4*>(elements + p.at);
-      x[v] = {{words.x, words.y, words.z, words.w}};
+      x[v] = LoadVector16<kStorage>(data, p.at);
     }
   }
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors<kStorage>; ++v) {
-    Place p = place(v);
+    VectorBounds p = layout(v);
     if (aligned && IsWhole<kStorage>(p)) continue;
-    if (p.end > 0) x[v] = LoadPart<kStorage>(data, p);
+    if (p.end > 0) x[v] = LoadPartialVector<kStorage>(data, p);
   }
 }
 
 // The codes of a vector, four in a word.
 template <Storage kStorage>
-struct HeldCodes {
-  uint32_t words[kWidth<kStorage> / 4];
+struct VectorCodes {
+  uint32_t words[kVectorWidth<kStorage> / 4];
 };
 
 template <Storage kStorage>
-__device__ void StoreHeldCodes(uint8_t* q, bool aligned, const Place& p,
-                               const HeldCodes<kStorage>& codes) {
+__device__ void StoreVectorCodes(uint8_t* q, bool aligned,
+                                 const VectorBounds& p,
+                                 const VectorCodes<kStorage>& codes) {
   uint8_t* to = q + p.at;
   if (aligned && IsWhole<kStorage>(p)) {
     if constexpr (kStorage == Storage::kFloat) {
@@ -127,29 +121,30 @@ __device__ void StoreHeldCodes(uint8_t* q, bool aligned, const Place& p,
     return;
   }
   ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kStorage>; ++k) {
+  for (int k = 0; k < kVectorWidth<kStorage>; ++k) {
     if (k < p.first || k >= p.end) continue;
     to[k] = static_cast<uint8_t>(codes.words[k / 4] >> 8 * (k % 4));
   }
 }
 
-// The elements of a tensor of n that 256 threads hold from element `first` on.
+// The layout of a run: 256 threads hold the elements from `first` on, of a
+// tensor of n elements.
 template <Storage kStorage>
-struct InRun {
+struct RunLayout {
   static constexpr int kThreadsOfRun = 256;
-  static constexpr int kElements = kThreadsOfRun * kHeld;
+  static constexpr int kElements = kThreadsOfRun * kFragmentSize;
 
   int64_t at;
   int left;  // from there on, as far as it matters
 
-  __device__ InRun(int64_t first, int64_t n) {
-    int own = static_cast<int>(threadIdx.x) * kWidth<kStorage>;
+  __device__ RunLayout(int64_t first, int64_t n) {
+    int own = static_cast<int>(threadIdx.x) * kVectorWidth<kStorage>;
     int64_t in_run = n - first;
     at = first + own;
     left = (in_run < kElements ? static_cast<int>(in_run) : kElements) - own;
   }
-  __device__ Place operator()(int v) const {
-    constexpr int kStep = kThreadsOfRun * kWidth<kStorage>;
+  __device__ VectorBounds operator()(int v) const {
+    constexpr int kStep = kThreadsOfRun * kVectorWidth<kStorage>;
     return {at + v * kStep, 0, left - v * kStep};
   }
 };
@@ -204,7 +199,7 @@ template <Storage kStorage, bool kFinite>
 __device__ uint32_t PeakOfVector(const Vector& x) {
   uint32_t peak = Magnitudes<kStorage, kFinite>(x.words[0]);
   ONNX_FP8_UNROLL
-  for (int w = 1; w < kWords; ++w) {
+  for (int w = 1; w < kVectorWords; ++w) {
     peak = Larger<kStorage>(peak, Magnitudes<kStorage, kFinite>(x.words[w]));
   }
   return peak;
@@ -216,7 +211,7 @@ template <Storage kStorage, bool kFinite, int kCount>
 __device__ Vector PeaksAcross(const Vector (&x)[kCount]) {
   Vector peaks;
   ONNX_FP8_UNROLL
-  for (int w = 0; w < kWords; ++w) {
+  for (int w = 0; w < kVectorWords; ++w) {
     peaks.words[w] = Magnitudes<kStorage, kFinite>(x[0].words[w]);
     ONNX_FP8_UNROLL
     for (int v = 1; v < kCount; ++v) {
@@ -288,9 +283,10 @@ __device__ void LargestOfLanes(int lanes, uint32_t (&peaks)[kCount]) {
 // ---- codes
 
 template <Storage kStorage>
-__device__ void FloatsOfVector(const Vector& x, float (&to)[kWidth<kStorage>]) {
+__device__ void FloatsOfVector(const Vector& x,
+                               float (&to)[kVectorWidth<kStorage>]) {
   ONNX_FP8_UNROLL
-  for (int k = 0; k < kWidth<kStorage>; ++k) {
+  for (int k = 0; k < kVectorWidth<kStorage>; ++k) {
     if constexpr (kStorage == Storage::kFloat) {
       to[k] = __uint_as_float(x.words[k]);
     } else {
@@ -307,14 +303,14 @@ __device__ void FloatsOfVector(const Vector& x, float (&to)[kWidth<kStorage>]) {
 
 // The codes of the elements times factor(k). `special`: an element may be NaN.
 template <Storage kStorage, bool kE4M3, typename FactorOf>
-__device__ HeldCodes<kStorage> CodesOfVector(const Vector& x,
-                                             const FactorOf& factor,
-                                             bool special) {
-  float plain[kWidth<kStorage>];
+__device__ VectorCodes<kStorage> CodesOfVector(const Vector& x,
+                                               const FactorOf& factor,
+                                               bool special) {
+  float plain[kVectorWidth<kStorage>];
   FloatsOfVector<kStorage>(x, plain);
-  HeldCodes<kStorage> codes;
+  VectorCodes<kStorage> codes;
   ONNX_FP8_UNROLL
-  for (int w = 0; w < kWidth<kStorage> / 4; ++w) {
+  for (int w = 0; w < kVectorWidth<kStorage> / 4; ++w) {
     const float* f = plain + 4 * w;
     auto code = [&](int k) {
       return EncodeProduct<kE4M3>(f[k], factor(4 * w + k)) << 8 * k;
@@ -333,15 +329,15 @@ __device__ inline bool IsSpecial(float factor) {
 }
 
 // Stores the codes of all vectors: element k of vector v times factor(v, k).
-template <Storage kStorage, typename PlaceOf, typename FactorOf>
-__device__ void EncodeHeld(const Vector (&x)[kVectors<kStorage>], bool e4m3,
-                           bool special, uint8_t* q, bool aligned,
-                           const PlaceOf& place, const FactorOf& factor) {
+template <Storage kStorage, typename Layout, typename FactorOf>
+__device__ void EncodeFragment(const Vector (&x)[kVectors<kStorage>], bool e4m3,
+                               bool special, uint8_t* q, bool aligned,
+                               const Layout& layout, const FactorOf& factor) {
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors<kStorage>; ++v) {
     auto factor_of = [&](int k) { return factor(v, k); };
-    StoreHeldCodes<kStorage>(
-        q, aligned, place(v),
+    StoreVectorCodes<kStorage>(
+        q, aligned, layout(v),
         e4m3 ? CodesOfVector<kStorage, true>(x[v], factor_of, special)
              : CodesOfVector<kStorage, false>(x[v], factor_of, special));
   }
