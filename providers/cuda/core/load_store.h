@@ -114,8 +114,8 @@ __device__ Vector LoadVector16(const void* data, int64_t i) {
 
 // Four elements of one type, which one instruction moves (two of 64 bits each).
 template <typename T>
-struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) VectorOf4 {
-  T x[4];
+struct VectorOf4 {
+  alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) T x[4];
 };
 
 __device__ inline void ToFloats(Storage storage, const Vector& raw,
