@@ -18,7 +18,7 @@
 namespace onnx_fp8::cuda {
 
 enum class Strategy : uint8_t {
-  // Register-resident: the threads of a block hold all elements that share a
+  // Register-resident: one block of threads holds all elements that share a
   // scale, and x is read once.
   kRows,             // one scale for a row, which some warps hold
   kRowParts,         // 1 x 32, 64 or 128

@@ -2,13 +2,11 @@
 //
 // QuantizeBlock, and the dispatch of QuantizeColumns: each block of elements
 // has a scale. Bytes and scales are the CPU's. One kernel quantizes many
-// tensors; a tensor's Strategy says which one. A strategy is register-resident
-// if the threads of one block hold all elements that share a scale: then x is
-// read once. Others read x twice, first for the amaxes. Traffic: q is written
-// once. x is read once by register-resident strategies, and twice by the
-// others; the second read of a long row or column is mostly in a cache.
-// Factors: a few floats of each block. QuantizeColumns:
-// quantize_block_transpose.cu's.
+// tensors; a tensor's Strategy says which one.
+// Traffic: q is written once. x is read once by register-resident strategies
+// (blocks.h), and twice by the others, first for the amaxes; the second read of
+// a long row or column is mostly in a cache. Factors: a few floats of each
+// block. QuantizeColumns: quantize_block_transpose.cu's.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -525,8 +523,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   });
 }
 
-// Starts the kernels that hold elements, for tensors kept in 16 bits or as
-// floats, but for the second pass over columns.
+// Starts the kernels of one width of storage, but for the second pass over
+// columns, the transposed strategies and blocks of any size.
 template <bool kNarrow>
 void StartRegisterResident(cudaStream_t stream, std::span<Blocks> all) {
   auto start_rows = [&]<int kRowWarps>() {
