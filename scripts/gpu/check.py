@@ -148,7 +148,7 @@ class Checks:
         section.data.update(passed=len(outcome.passed),
                             failed=sorted(outcome.failed))
         if section.title == Checks.kernels.__doc__:
-            section.data["passed_tests"] = sorted(outcome.passed)
+            section.passed_tests = sorted(outcome.passed)
         section.add(f"{len(outcome.passed)} tests passed.")
         if outcome.left_out:
             section.add(report.code("\n".join(sorted(outcome.left_out))))

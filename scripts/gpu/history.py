@@ -47,27 +47,25 @@ class History:
         return set(self._all["tests"])
 
     def before(self, title):
-        """The section's figures of this build in this window, or {}."""
+        """The section's entry of this build in this window, or None."""
         for entry in self._all["entries"]:
             if (entry["section"], entry["program"]) == (title, self._program) \
                     and time.time() - entry["time"] < WINDOW:
                 return entry
-        return {}
+        return None
 
-    def add(self, title, figures):
-        """An entry, in the place of the one before in this window."""
-        if not self._path or "left_out" in figures:
+    def add(self, title, outcome, passed_tests=()):
+        """An entry with the outcome (Section.outcome), in the place of the one
+        before in this window."""
+        if not self._path or outcome["left_out"]:
             return
-        passed = figures.get("passed_tests", [])
-        self._all["tests"] = sorted(self.tests() | set(passed))
+        self._all["tests"] = sorted(self.tests() | set(passed_tests))
         before = self.before(title)
         self._all["entries"] = [
             entry for entry in self._all["entries"] if entry is not before]
         self._all["entries"].append({
             "section": title, "time": int(time.time()),
-            "program": self._program,
-            **{key: value for key, value in figures.items()
-               if key != "passed_tests"}})
+            "program": self._program, **outcome})
         self._path.parent.mkdir(parents=True, exist_ok=True)
         draft = self._path.with_suffix(".new")
         draft.write_text(json.dumps(self._all, indent=1) + "\n")

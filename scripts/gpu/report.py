@@ -32,8 +32,9 @@ class Section:
     def __init__(self, title, seconds, before=None):
         self.title = title
         self.before = before or {}  # figures of a call in the same window
-        self.texts, self.data = [], {}
-        self.failures, self.cuts = [], []
+        self.texts, self.data = [], {}  # data: the figures
+        self.failures, self.cuts, self.left_out = [], [], ""
+        self.passed_tests, self.seconds = [], 0
         self._end = time.monotonic() + seconds
 
     def left(self):
@@ -48,6 +49,16 @@ class Section:
     def cut(self, what):
         """`what` was not done, because the time was over."""
         self.cuts.append(what)
+
+    def outcome(self):
+        """What is known about the section beside its figures, and these."""
+        return {"failures": self.failures, "cut_off": self.cuts,
+                "left_out": self.left_out, "seconds": self.seconds,
+                "figures": self.data}
+
+    def result(self):
+        return "FAILED" if self.failures else "cut off" if self.cuts \
+            else "left out" if self.left_out else "ok"
 
     def markdown(self):
         lines = [f"## {self.title}", *self.texts]
@@ -64,18 +75,14 @@ class Report:
         self._saved = 0.0
         self._done, self._begin = [], time.monotonic()
         self.failed = False
-        self._seconds = {}
 
     def section(self, title, seconds, check):
         """`check(section)` gets `seconds`, and the seconds that earlier
         sections did not need, but no more than are left."""
         begin = time.monotonic()
         allowed = min(seconds + self._saved, self._end - begin)
-        before = self._history.before(title) if self._history else {}
-        section = Section(title, allowed, {
-            key: value for key, value in before.items()
-            if key not in ("section", "time", "program", "cut_off", "failures",
-                           "seconds")})
+        before = self._history.before(title) if self._history else None
+        section = Section(title, allowed, before and before["figures"])
         whole = before and not before["cut_off"] and not before["failures"]
         if whole:
             section.add("It was measured in this window before.")
@@ -87,30 +94,23 @@ class Report:
                 check(section)
             except LeftOut as why:
                 section.add(f"left out: {why}")
-                section.data["left_out"] = str(why)
+                section.left_out = str(why)
             except OutOfTime as what:
                 section.cut(str(what))
             except Exception as error:  # the other sections still count
                 section.fail(f"{type(error).__name__}: {error}")
         took = time.monotonic() - begin
         self._saved = max(0.0, self._saved + seconds - took)
-        self._seconds[title] = round(took, 1)
+        section.seconds = round(took, 1)
         self.failed |= bool(section.failures)
         self._done.append(section)
         if self._history and not whole and allowed >= 1:
-            self._history.add(title, self._figures_of(section))
+            self._history.add(title, section.outcome(), section.passed_tests)
         self._write()
 
-    def _figures_of(self, section):
-        return {"failures": section.failures, "cut_off": section.cuts,
-                "seconds": self._seconds[section.title], **section.data}
-
     def _write(self):
-        took = [(title, seconds) for title, seconds in self._seconds.items()]
         summary = table(["section", "seconds", "result"], [
-            [title, seconds, "FAILED" if s.failures else "cut off" if s.cuts
-             else "left out" if "left_out" in s.data else "ok"]
-            for (title, seconds), s in zip(took, self._done)])
+            [s.title, s.seconds, s.result()] for s in self._done])
         parts = [f"# {self._title}\n", summary + "\n",
                  *(s.markdown() for s in self._done)]
         text = "\n".join(parts)
@@ -121,7 +121,7 @@ class Report:
         if self._figures:
             # The history has all of them, because a later call goes on there.
             self._figures.write_text(short_json.text(short_json.short(
-                {s.title: self._figures_of(s) for s in self._done})))
+                {s.title: s.outcome() for s in self._done})))
 
     def finish(self):
         """Prints the report if it has no file."""

@@ -79,12 +79,12 @@ const char* MistakeIn(const ConvolutionProblem& p) {
   return nullptr;
 }
 
-size_t SizeOf(Kept kept) { return kept == Kept::kFloat ? 4 : 2; }
+size_t SizeOf(Storage storage) { return storage == Storage::kFloat ? 4 : 2; }
 
-cudaDataType TypeOf(Kept kept) {
-  return kept == Kept::kFloat      ? CUDA_R_32F
-         : kept == Kept::kBFloat16 ? CUDA_R_16BF
-                                   : CUDA_R_16F;
+cudaDataType TypeOf(Storage storage) {
+  return storage == Storage::kFloat      ? CUDA_R_32F
+         : storage == Storage::kBFloat16 ? CUDA_R_16BF
+                                         : CUDA_R_16F;
 }
 
 void NeedReachable(const char* what, const void* p, size_t bytes) {
@@ -160,7 +160,7 @@ const ConvolutionTensor& ResultOf(const ConvolutionProblem& p) {
 
 void RunConvolution(const ConvolutionProblem& p, const ConvolutionMemory& m,
                     void* workspace) {
-  size_t size = SizeOf(p.kept);
+  size_t size = SizeOf(p.storage);
   auto bytes = [size](const ConvolutionTensor& x) {
     return static_cast<size_t>(Extent(x)) * size;
   };
@@ -169,7 +169,7 @@ void RunConvolution(const ConvolutionProblem& p, const ConvolutionMemory& m,
   NeedReachable("y", m.y, bytes(p.y));
   NeedReachable("the workspace", workspace, kWorkspace);
   std::memset(workspace, 0xFF, kWorkspace);
-  cudaDataType type = TypeOf(p.kept);
+  cudaDataType type = TypeOf(p.storage);
   std::vector<float> sums(static_cast<size_t>(Extent(ResultOf(p))));
   auto get = [type](const void* from, int64_t i) {
     return emulation::LoadFloat(from, type, i);

@@ -74,7 +74,7 @@ y: float[2,4,5,4] = Conv<group=2, strides=[2,3], dilations=[1,2], pads=[1,2,2,1]
 TEST(CudaConvolutionLibrary, ReadsTheNodesNumbers) {
   EXPECT_EQ(ProblemsOf(kPlain),
             (Problems{{.pass = ConvolutionPass::kForward,
-                       .kept = cuda::Kept::kFloat,
+                       .storage = cuda::Storage::kFloat,
                        .x = {{2, 6, 8, 10}, {480, 80, 10, 1}},
                        .weight = {{4, 3, 3, 2}, {18, 6, 2, 1}},
                        .y = {{2, 4, 5, 4}, {80, 20, 4, 1}},
@@ -90,7 +90,7 @@ input w: float[6,4,3]
 y: float[2,8,12] = ConvTranspose<group=2, strides=[2], pads=[0,0], output_padding=[1]>(x, w)
 )"),
             (Problems{{.pass = ConvolutionPass::kInputGradient,
-                       .kept = cuda::Kept::kFloat,
+                       .storage = cuda::Storage::kFloat,
                        .x = {{2, 8, 1, 12}, {96, 12, 12, 1}},
                        .weight = {{6, 4, 1, 3}, {12, 3, 3, 1}},
                        .y = {{2, 6, 1, 5}, {30, 5, 5, 1}},
@@ -106,7 +106,7 @@ input w: float[12,6,2,4,10]
 y: float[5,12,2,3,2] = Conv<strides=[1,1,2], dilations=[1,2,1], pads=[0,0,1,0,0,1]>(x, w)
 )"),
             (Problems{{.pass = ConvolutionPass::kWeightGradient,
-                       .kept = cuda::Kept::kFloat,
+                       .storage = cuda::Storage::kFloat,
                        .x = {{6, 5, 3, 9, 11}, {297, 1782, 99, 11, 1}},
                        .weight = {{12, 5, 2, 3, 2}, {60, 12, 6, 2, 1}},
                        .y = {{6, 12, 2, 4, 10}, {80, 480, 40, 10, 1}},
@@ -124,7 +124,7 @@ input w: float[12,5,4,4]
 y: float[2,12,3,3] = Conv<group=3>(x, w)
 )"),
             (Problems{{.pass = ConvolutionPass::kWeightGradient,
-                       .kept = cuda::Kept::kFloat,
+                       .storage = cuda::Storage::kFloat,
                        .x = {{5, 6, 6, 6}, {216, 36, 6, 1}},
                        .weight = {{12, 2, 3, 3}, {18, 9, 3, 1}},
                        .y = {{5, 12, 4, 4}, {16, 80, 4, 1}},
@@ -138,7 +138,7 @@ TEST(CudaConvolutionLibrary, Keeps16Bits) {
   auto text = std::string("graph \"g\" opset 22\n") + kPlain;
   Problems problems = ProblemsOf(RoundedForGpu(text, DType::kBFloat16));
   ASSERT_EQ(problems.size(), 1u);
-  EXPECT_EQ(problems[0].kept, cuda::Kept::kBFloat16);
+  EXPECT_EQ(problems[0].storage, cuda::Storage::kBFloat16);
 }
 
 // x is kept in 16 bits, the weight and y are not.

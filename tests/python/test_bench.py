@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of ./dev bench that need no PyTorch."""
-import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import types
 
 import numpy
 import onnx
@@ -75,16 +73,6 @@ def test_only_a_missing_recipe_of_ours_fails():
     assert report.failures(made) == ["gpt, delayed: it ended"]
 
 
-def test_markdown_has_every_figure():
-    text = report.markdown(make_report())
-    for part in ("A CPU", "| **fp32** | 100 | 200 | 100 | - | 2 | 0 |", "| 0 of 3 |",
-                 "order of turns: 7", "| torch_eager_fp32 | 2.00 [2.00, 2.00] | 3.00 [3.00, 3.00] |", "ort_training is left out: no wheel",
-                 "| tensorwise | 5.0e-02 | - |", "| Gemm | 3.0 | 75 % |",
-                 "| square 1024x1024x1024 NN | 10 | 40 | 20 | 5 | 50 | 10 | 40 | 0.50 | 2.00 |",
-                 "| wgrad 4096x2048x256 TN |"):
-        assert part in text, part
-
-
 def test_compare(tmp_path):
     old, new = make_report(), make_report(ours=110.0)
     new["machine"]["cpu"] = "Another"
@@ -102,16 +90,6 @@ def test_compare(tmp_path):
                  "| peak_rss.gpt.fp32 | 100 | 110 | +10.0 % |", "step_ms.llama.mkl",
                  "only in the old run: ratios.gpt.tensorwise.torch_eager_fp32"):
         assert part in done.stdout, part
-
-
-@pytest.mark.parametrize("arguments,message", [
-    (["--only", "gtp"], "expected some of gpt,llama,gemm"),
-    (["--peers", "jax"], "expected some of torch_eager_fp32,"),
-    (["--json", "no/such/folder/x.json"], "no folder no/such/folder")])
-def test_bench_refuses_before_it_starts(arguments, message):
-    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", *arguments],
-                          capture_output=True, text=True)
-    assert done.returncode == 2 and message in done.stderr
 
 
 def test_step_sums_count_all_layers():
@@ -201,25 +179,6 @@ def test_a_peer_that_ends_is_left_out(tmp_path):
     assert list(results) == ["fixed"] and fixed.turns == 3
 
 
-def test_orders_are_random_and_those_of_their_seed():
-    names = ("a", "b", "c", "d")
-    orders = contest.orders(names, 20, 1)
-    assert all(sorted(order) == list(names) for order in orders) and len(orders) == 20
-    assert len({tuple(order) for order in orders}) > 5
-    assert orders == contest.orders(names, 20, 1) != contest.orders(names, 20, 2)
-
-
-def test_turns_follow_the_order():
-    class Noted(Fixed):
-        def turn(self, steps):
-            done.append(self)
-            return super().turn(steps)
-
-    a, b, done = Noted(1.0), Noted(1.0), []
-    results, _ = contest.run({"a": a, "b": b}, [["b", "a"], ["a", "b"], ["b", "a"]], 1)
-    assert done == [b, a, a, b, b, a] and list(results) == ["a", "b"]
-
-
 def test_intervals_are_of_pairs():
     slow_and_fast = [[3.0] * 5, [1.0] * 5, [2.0] * 5]
     assert report.interval(slow_and_fast, [[2 * s for s in turn] for turn in slow_and_fast]) == [2.0, 2.0]
@@ -286,50 +245,6 @@ def test_busy_loops_have_sessions_of_their_own_and_end():
     assert not loops()
 
 
-def busy_result(**seconds):
-    loops = []
-
-    @contextlib.contextmanager
-    def counted(count):
-        loops.append(count)
-        yield
-
-    class Slowed(Fixed):
-        def turn(self, steps):
-            self._seconds = [seconds["idle" if loops[-1:] in ([], [0]) else "one" if loops[-1] == 1 else "each"]]
-            return super().turn(steps)
-
-    chosen = types.SimpleNamespace(seed=0, rounds=3, steps=1)
-    found = {"fp32": Slowed()}
-    turns = busy.run(found, chosen, counted)
-    assert found["fp32"].turns == 1 + 9
-    return {"busy": busy.summary(turns), "machine": make_report()["machine"], "date": "2026-01-01",
-            "commit": "abc", "rounds": 3, "steps": 1, "seed": 0}
-
-
-def test_busy_sets_speeds_beside_the_idle_one(monkeypatch):
-    monkeypatch.setattr(busy, "conditions", lambda: {"idle": 0, "one busy loop": 1, "one per core": 2})
-    result = busy_result(idle=1.0, one=1.25, each=4.0)
-    text = busy.markdown(result)
-    for part in ("- Linux 6.18.0; CPUs are shared between sessions first",
-                 "| **fp32** | idle | 2048 | 1.00 | [1.00, 1.00] | - |",
-                 "| **fp32** | one busy loop | 1638 | 0.80 | [0.80, 0.80] | 0.7 |",
-                 "| **fp32** | one per core | 512 | 0.25 | [0.25, 0.25] | 0.35 |"):
-        assert part in text, part
-    assert busy.outside(result) == ["one per core: 0.25 of the idle speed, less than 0.35"]
-    assert not busy.outside(busy_result(idle=1.0, one=1.4, each=2.8))
-
-
-def test_busy_counts_beside_it_what_the_system_leaves(monkeypatch):
-    monkeypatch.setattr(busy, "conditions", lambda: {"idle": 0, "one busy loop": 1})
-    seconds = busy.Counting().turn(3)["seconds"]
-    assert len(seconds) == 3 and 0 < seconds[0] < 1e-3 and set(seconds) == {seconds[0]}
-    turns = {"counting": {"idle": [[1e-6] * 3], "one busy loop": [[2e-6] * 3]}}
-    text = busy.markdown({"busy": busy.summary(turns), "machine": make_report()["machine"], "date": "2026-01-01",
-                          "commit": "abc", "rounds": 1, "steps": 3, "seed": 0})
-    assert "| counting | one busy loop | - | 0.50 | [0.50, 0.50] | - |" in text
-
-
 def run_in_stock(path, feeds):
     onnx.checker.check_model(path, full_check=True)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -353,30 +268,3 @@ def test_made_external_data_are_a_hole(tmp_path):
     assert data.stat().st_size > 4 * (2 * 50 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 96))
     assert scaling.disk_bytes(tmp_path) < 2**16
     assert (run_in_stock(path, {"input_ids": numpy.zeros((1, 3), "i8")}) == 0).all()
-
-
-def test_work_of_a_step():
-    linear = {"m": 2, "k": 3, "n": 5, "role": "forward"}
-    gemms = [linear, {**linear, "role": "dgrad"}, {**linear, "role": "wgrad"}, {**linear, "role": "none"}]
-    assert scaling.work_of_step({"gemms": gemms}) == (15, 3 * 60 + 30)
-
-
-def test_scaling_markdown_has_every_figure():
-    trained = {"tokens_per_second": 1000.0, "flops": 7e9}
-    result = {
-        "machine": make_report()["machine"], "date": "2026-01-01", "commit": "abc",
-        "nodes": [{"shape": "mlp", "nodes": 1000, "read": 0.1, "specialize": 0.2, "step_graph": 0.3, "plan": 0.4,
-                   "inspect": 1.5, "rewrite": 0.6, "peak": 2**20}],
-        "file": {"bytes": 27e9, "rows": [{"what": "inspect", "seconds": 0.5, "peak": 2**25, "disk": 2**20}]},
-        "sizes": [{"batch": 8, "seq": 256, "width": 128, "parameters": 2_000_000, "fp32": trained,
-                   "tensorwise": trained}]}
-    text = scaling.markdown(result)
-    for part in ("A CPU", "| mlp, 1000 | 0.10 | 0.20 | 0.30 | 0.40 | 1.50 | 1500 | 0.60 | 1 |", "27.0 GB",
-                 "| inspect | 0.50 | 32 | 1.0 |", "| 8 x 256, 128 | 2.00 | 1000 | 2.0 | 7 | 1000 | 2.0 | 7 |"):
-        assert part in text, part
-
-
-def test_scaling_refuses_before_it_starts():
-    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", "scaling", "--only", "node"],
-                          capture_output=True, text=True)
-    assert done.returncode == 2 and "expected some of nodes,file,sizes" in done.stderr

@@ -3,8 +3,6 @@
 import pathlib
 import sys
 
-import pytest
-
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 from bench import ort, task  # noqa: E402
@@ -32,23 +30,3 @@ def test_goals_are_those_of_our_provider():
     assert "other losses" in other
     left, = ort.outside(result(left_out={"bodies, fp32": "it ended"}))
     assert left == "bodies, fp32 is left out: it ended"
-
-
-def test_each_row_is_a_share_of_train():
-    text = ort.markdown(result())
-    rows = {line.split(" | ")[0].strip("| *"): line.split(" | ")[1:4] for line in text.splitlines() if " | " in line}
-    assert rows["ep, fp32"] == ["950", "0.95", "[0.95, 0.95]"]
-    assert rows["onnxruntime-training, fp32"][:2] == ["300", "0.30"]
-
-
-def test_a_file_has_shares_and_intervals():
-    assert ort.shares(result())["ep, fp32"] == {"share": 0.95, "interval": pytest.approx([0.95, 0.95])}
-    assert not ort.shares({"ort": {"ep, fp32": figures(950)}})
-
-
-def test_arguments(capsys):
-    chosen = ort.arguments(["--rounds", "2"], None)
-    assert (chosen.rounds, chosen.steps) == (2, 8)
-    with pytest.raises(SystemExit):
-        ort.arguments(["--markdown", "no/such/folder/x.md"], None)
-    assert "there is no folder" in capsys.readouterr().err

@@ -4,7 +4,6 @@ program that only pretends to train."""
 import argparse
 import json
 import math
-import os
 import pathlib
 import statistics
 import subprocess
@@ -64,16 +63,6 @@ def test_an_interval_lies_in_the_band_or_outside_or_does_not_decide(factors, hol
     judged = parity_stats.judge({"off": figures(OFF), "fp8": figures(losses)})["fp8"]
     assert judged["holds"] == holds
     assert (judged["seeds_needed"] is not None) == (holds == "undecided")
-
-
-def test_seeds_that_would_decide():
-    found = {"mean": 0.01, "low": -0.01, "high": 0.03, "deviation": 0.02, "count": 5}
-    # 2 * t / sqrt(n) <= 1: t is 2.109 of 18 seeds and 2.120 of 17.
-    assert parity_stats.seeds_needed(found, 0.02) == 18
-    assert parity_stats.seeds_needed({**found, "count": 30}, 0.02) == 31
-    assert parity_stats.seeds_needed(found, 0.01) is None
-    assert parity_stats.seeds_needed({**found, "mean": 0.0197}, 0.02) > 10_000
-    assert parity_stats.seeds_needed({**found, "mean": 0.0199}, 0.02) is None
 
 
 def test_one_seed_decides_nothing():
@@ -163,16 +152,6 @@ def names(allowed):
 SHORT = ("--seeds", "2", "--sizes", "small", "--recipes", "tensorwise", TENSORWISE_E4M3)
 
 
-def test_the_order_is_balanced():
-    runs = parity_runs.plan(("small", "large"), 3, parity_runs.DTYPES, ("off", "delayed"))
-    assert len(runs) == len(set(runs)) == 2 * 3 * 2 * 2 * 2
-    assert [run.size for run in runs] == ["small"] * 24 + ["large"] * 24
-    assert [run.seed for run in runs[:24]] == [0] * 8 + [1] * 8 + [2] * 8
-    assert runs[:4] == [Run("small", 0, "gpt", "float32", "off"), Run("small", 0, "gpt", "float32", "delayed"),
-                        Run("small", 0, "gpt", "bfloat16", "off"), Run("small", 0, "gpt", "bfloat16", "delayed")]
-    assert len({run.file for run in runs}) == len(runs)
-
-
 def test_a_study_that_was_stopped_goes_on(fake, monkeypatch, capsys):
     monkeypatch.setenv("FAKE_RUNS", "15")
     with pytest.raises(SystemExit, match="small gpt, seed 1, bfloat16, off: the power went off"):
@@ -201,13 +180,6 @@ def test_pairs_share_weights_and_batches(fake):
     fake.measure(*SHORT)
     assert {(model, seed) for model, seed, _, _ in fake.log()} == {
         (f"small_{model}_{seed}", str(seed)) for model in parity_runs.MODELS for seed in range(2)}
-
-
-def test_figures_of_a_run(fake):
-    fake.measure(*SHORT, "--steps", "40")
-    result = parity_runs.Study(fake.study()).result(Run("small", 1, "llama", "float32", "off"))
-    assert 2.1 <= result["loss"] <= 2.101 and result["skipped"] == 0
-    assert result["train_loss"] == statistics.mean((37, 38, 39, 40))
 
 
 def test_a_diverged_run_is_reported(fake, monkeypatch):
@@ -256,55 +228,6 @@ def test_another_program_begins_another_study(fake, tmp_path, monkeypatch):
         fake.measure("--study", first, *SHORT)
 
 
-def test_only_one_works_in_a_study(fake):
-    fake.measure(*SHORT)
-    with parity_runs.Study(fake.study()).locked(), pytest.raises(SystemExit, match="found another: wait for its end"):
-        fake.measure(*SHORT)
-
-
-def test_an_export_that_fails_names_its_log(fake):
-    fake.exporter.write_text(f"#!{sys.executable}\nraise SystemExit(3)\n")
-    with pytest.raises(SystemExit, match="ended with exit code 3: see .*export.log"):
-        fake.measure(*SHORT)
-
-
-def made(off, tensorwise, e4m3):
-    """A result of one size and dtype, the same for both models."""
-    losses = {"off": off, "tensorwise": tensorwise, TENSORWISE_E4M3: e4m3}
-    results = {Run("small", seed, model, "float32", recipe): {"loss": x, "train_loss": x}
-               for recipe, values in losses.items() for model in parity_runs.MODELS for seed, x in enumerate(values)}
-    chosen = types.SimpleNamespace(sizes=("small",), seeds=len(off), dtypes=("float32",), recipes=tuple(losses))
-    return {**parity.evaluate(results, chosen), "study": "abc", "date": "2026-01-01", "commit": "def",
-            "settings": {"steps": 300, "held_out": 65536, "program": "012"},
-            "wanted": {"sizes": ["small"], "seeds": len(off)}, "machine": {"isa": "avx2", "cpu": "A CPU"}}
-
-
-def test_the_report_has_every_figure():
-    result = made(OFF, [1.1 * x for x in OFF], [1.01 * x for x in OFF])
-    text = parity.markdown(result)
-    for part in (
-            "# Loss parity: avx2", "A CPU; commit def; program 012", "300 steps", "small 5 of 5", "128 tokens; seeds: 5",
-            "| float32, off | 2.0000 |  | band ±3.95 |", "| float32, tensorwise | 2.2000 | +0.2000 | "
-            "+10.00 [+10.00, +10.00] | 0.00 | +10.00 [+10.00, +10.00] | **no** |",
-            "| float32, tensorwise,go:dyn_ten_e4m3 | 2.0200 | +0.0200 | +1.00 [+1.00, +1.00] |", "| yes |",
-            "| gradients in e5m2 | +10.00 [+10.00, +10.00] |", "| gradients in e4m3 | +1.00 [+1.00, +1.00] |",
-            "| tensorwise, float32 | -8.18 [-8.18, -8.18] | -8.18 [-8.18, -8.18] | -8.18 [-8.18, -8.18] |"):
-        assert part in text, part
-    # Labels with an override are shown and do not count.
-    assert parity.outside(result) == [
-        f"small {model}, float32: tensorwise is +10.00 [+10.00, +10.00] % off, the band is ±3.95 %"
-        for model in parity_runs.MODELS]
-    assert parity.outside(made(OFF, OFF, [1.1 * x for x in OFF])) == []
-
-
-def test_the_report_says_what_would_decide():
-    factors = (1.01, 1.05, 1.03, 1.05, 1.01)
-    result = made(OFF, [f * x for f, x in zip(factors, OFF)], OFF)
-    seeds = result["sizes"]["small"]["judged"]["gpt"]["float32"]["tensorwise"]["seeds_needed"]
-    assert f"that does not decide, about {seeds} seeds would" in parity.outside(result)[0]
-    assert f"| undecided; about {seeds} seeds |" in parity.markdown(result)
-
-
 def test_the_command_writes_its_files_and_its_exit_code_says_what_lacks(fake, tmp_path):
     fake.measure(*SHORT)
 
@@ -320,14 +243,3 @@ def test_the_command_writes_its_files_and_its_exit_code_says_what_lacks(fake, tm
     written = json.loads((tmp_path / "x.json").read_text())
     assert written["study"] == fake.study().name and (tmp_path / "x.md").read_text() in done.stdout
     assert parity.markdown(written) == (tmp_path / "x.md").read_text()
-
-
-@pytest.mark.parametrize("words,message", [
-    (["--sizes", "tiny"], "expected some of small,large"),
-    (["--seeds", "0"], "--seeds: expected at least 1, got 0"),
-    (["--study", "abc", "--steps", "20"], "--steps: expected only with a study of the program as it is built now"),
-    (["--json", "no/such/folder/x.json"], "there is no folder no/such/folder")])
-def test_parity_refuses_before_it_starts(words, message):
-    done = subprocess.run([sys.executable, "-B", SCRIPTS / "bench.py", "parity", *words],
-                          capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
-    assert done.returncode == 2 and message in done.stderr

@@ -19,12 +19,6 @@ def test_bytes_by_formula():
     assert ranks.by_formula("ddp", 1, 1000) == 0
 
 
-def test_the_table():
-    cells = {"1": {"tokens_per_second": 100.0, "bytes": 0}, "2": {"tokens_per_second": 150.0, "bytes": 3 << 20}}
-    text = ranks.markdown({"machine": {"cpu": "c", "cores": 2}, "date": "d", "ranks": [1, 2], "rows": {"a": cells}})
-    assert "| a | 100 | 150 | 3.0 |" in text
-
-
 def test_our_bytes_are_those_of_the_formula(tmp_path, monkeypatch):
     if not shutil.which(ranks.mpirun()):
         leave_out("bytes of several ranks: MPI is not installed")

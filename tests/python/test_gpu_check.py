@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 
 import pytest
 from program import BIN, leave_out
@@ -46,6 +47,8 @@ def test_all_sections(tmp_path):
     for section in (kernels, *sanitizers):
         assert section["left_out"] == "the provider is cpu"
     assert timeline["left_out"] == "the provider is cpu, whose nodes run one after the other"
+    steps, llama, nodes, attention, layers, curves = (
+        section["figures"] for section in (steps, llama, nodes, attention, layers, curves))
     assert nodes["failed"] == 0 and len(nodes["nodes"]) > 80
     assert all(row["copy_share"] > 0 for row in nodes["nodes"] if "us" in row and row["group"] == "norms")
     name = "T 32, D 16, H 2, B 4; slices"
@@ -170,75 +173,6 @@ def test_failed_tests_run_again_alone(tmp_path):
     assert "ZeroDivisionError" in gtest.run(program, lambda: 60).failed["the list of tests"]
 
 
-def test_all_that_programs_print_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "LOGS", tmp_path)
-    runs.run([sys.executable, "-c", "print('a' * 9)"], 60)
-    (log,) = tmp_path.iterdir()
-    assert "aaaaaaaaa\n" in log.read_text() and "exit code 0" in log.read_text()
-
-
-def test_seconds_that_a_section_does_not_need_go_on(tmp_path):
-    whole = report.Report("title", 100, tmp_path / "r.md", None)
-    seconds = []
-    for _ in range(3):
-        whole.section("s", 40, lambda section: seconds.append(round(section.left())))
-    assert seconds == [40, 80, 100]
-
-
-class Window:
-    """Calls of three sections with two rows of ten seconds each, by a clock of their own."""
-
-    def __init__(self, folder, monkeypatch):
-        self.folder, self.now, self.measured = folder, 0, []
-        monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(history.time, "time", lambda: self.now)
-
-    def call(self, budget, program="build"):
-        """Rows of this build by section, and the report."""
-        whole = report.Report("title", budget, self.folder / "r.md", None, history.History(self.folder, "gpu", program))
-        for title in ("one", "two", "three"):
-            whole.section(title, budget / 3, lambda section, title=title: self.check(section, title))
-        file = self.folder / "gpu.json"
-        entries = json.loads(file.read_text())["entries"] if file.exists() else []
-        rows = {entry["section"]: entry["rows"] for entry in entries if entry["program"] == program}
-        return rows, (self.folder / "r.md").read_text()
-
-    def check(self, section, title):
-        rows = dict(section.before.get("rows", {}))
-        for name in ("a", "b"):
-            if name in rows:
-                continue
-            if section.left() < 10:
-                section.cut(name)
-            else:
-                self.now += 10
-                rows[name] = self.now
-                self.measured.append(title + name)
-        section.data["rows"] = rows
-
-
-def test_a_second_call_goes_on_where_the_first_was_cut_off(tmp_path, monkeypatch):
-    rows = [title + name for title in ("one", "two", "three") for name in "ab"]
-    for budget in range(0, 70, 3):
-        folder = tmp_path / str(budget)
-        folder.mkdir()
-        window = Window(folder, monkeypatch)
-        sections, text = window.call(budget)
-        kept = [title + name for title, section in sections.items() for name in section]
-        assert kept == window.measured and len(kept) == min(6, budget // 10)
-        assert ("cut off" in text) == (kept != rows)
-        sections, text = window.call(1000)
-        assert sorted(window.measured) == sorted(rows) and "cut off" not in text  # none twice
-        assert all(list(section) == ["a", "b"] for section in sections.values())
-        # Another build, and another window, begin anew.
-        window.call(1000, "another")
-        assert len(window.measured) == 12
-        window.now += history.WINDOW
-        window.call(1000, "another")
-        assert len(window.measured) == 18
-        assert len(json.loads((folder / "gpu.json").read_text())["entries"]) == 9  # nothing is lost
-
-
 TIMELINE = {"steps": 3, "ms": 30, "idle_ms": 1, "host_ms": 0.5, "gpu": "h200", "notes": ["CUPTI lost 1 records"], "roles": [
     {"role": "forward", "calls": 49, "least_ms": 2.5, "ms": 3, "gap_ms": 0.25, "beside_ms": 0},
     {"role": "norm", "calls": 99, "least_ms": 1.5, "ms": 2, "gap_ms": 0.5, "beside_ms": 0}]}
@@ -329,12 +263,11 @@ class FakeMachine:
         return ""
 
 
-def without_seconds(figures):
-    """The figures that a whole section has in each call."""
-    figures = {key: value for key, value in figures.items() if key not in ("seconds", "passed_tests")}
-    if "curves" in figures:
-        figures["curves"].sort(key=json.dumps)
-    return figures
+def without_seconds(outcome):
+    """What a whole section has in each call."""
+    if "curves" in outcome["figures"]:
+        outcome["figures"]["curves"].sort(key=json.dumps)
+    return {key: outcome[key] for key in ("failures", "cut_off", "left_out", "figures")}
 
 
 TITLES = [getattr(gpu_check.Checks, name).__doc__.strip() for name, _ in gpu_check.SECTIONS]
@@ -369,8 +302,7 @@ def test_a_machine_that_is_taken_away_in_a_section(cut, tmp_path, monkeypatch):
             assert f"cut off by the time budget: {what}" in text
         assert list(entries) == TITLES[:k + (at != "at its start")]
         for title, entry in entries.items():
-            kept, entry = without_seconds(figures[title]), without_seconds(short_json.short(entry))
-            assert kept == {key: entry[key] for key in kept}
+            assert without_seconds(figures[title]) == without_seconds(short_json.short(entry))
         # The next call goes on with the rest.
         again, text, entries = taken.check()
         assert list(again) == list(entries) == TITLES and "cut off by" not in text
@@ -434,10 +366,18 @@ def test_bad_archives_are_named(tmp_path):
 def test_tests_that_never_passed_come_first(tmp_path, monkeypatch):
     folder = tmp_path / "history"
     known = history.History(folder, "gpu", "build")
-    known.add("kernels", {"failures": [], "cut_off": [], "passed_tests": ["A.One", "A.Last"]})
-    known.add("other", {"left_out": "no GPU"})
+    section = report.Section("kernels", 60)
+    section.data["passed"] = 2
+    known.add("kernels", section.outcome(), ["A.One", "A.Last"])
+    assert known.before("kernels")["figures"] == {"passed": 2}
+    section.left_out = "no GPU"
+    known.add("other", section.outcome())
     again = history.History(folder, "gpu", "another build")
     assert again.tests() == {"A.One", "A.Last"} and not again.before("kernels") and not again.before("other")
+    later = time.time() + history.WINDOW
+    with monkeypatch.context() as clock:
+        clock.setattr(history.time, "time", lambda: later)
+        assert not known.before("kernels")  # another window
     program = tmp_path / "tests"
     program.write_text(GTEST_PROGRAM)
     program.chmod(0o755)

@@ -35,7 +35,7 @@ void MeasureResult(KernelContext& ctx, size_t i) {
   int64_t blocks = DivideUp(x.size(), kThreads * kPerThread);
   Launch(MeasureResultKernel,
          std::min(static_cast<unsigned>(blocks), kMostBlocks), kThreads, 0,
-         QueueOf(ctx).stream(), FloatsIn{x.raw(), Kept::kBFloat16}, x.size(),
+         QueueOf(ctx).stream(), FloatsIn{x.raw(), Storage::kBFloat16}, x.size(),
          amax);
 }
 

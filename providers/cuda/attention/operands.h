@@ -22,8 +22,8 @@ struct AttentionOperands {
   int64_t b, t, s, heads, groups, d, e;
   float scale;
   bool causal;
-  Kept rounded;  // probabilities and gradients of scores, for products
-  Kept read;     // q, k, v and dy, for products
+  Storage rounded;  // probabilities and gradients of scores, for products
+  Storage read;     // q, k, v and dy, for products
   int64_t bias_step[4];
   HeadLayout q_at, k_at, v_at, y_at;
   FloatsIn q, k, v, dy;
@@ -50,8 +50,10 @@ inline AttentionOperands OperandsOf(const KernelContext& ctx,
       .e = z.e,
       .scale = z.scale,
       .causal = z.causal,
-      .rounded = IsHalf(z.round_to) ? KeptAs(ctx, z.round_to) : Kept::kFloat,
-      .read = z.round_to == DType::kBFloat16 ? Kept::kBFloat16 : Kept::kFloat,
+      .rounded =
+          IsHalf(z.round_to) ? StorageOf(ctx, z.round_to) : Storage::kFloat,
+      .read =
+          z.round_to == DType::kBFloat16 ? Storage::kBFloat16 : Storage::kFloat,
       .bias_step = {z.bias_step[0], z.bias_step[1], z.bias_step[2],
                     z.bias_step[3]},
       .q_at = z.q,

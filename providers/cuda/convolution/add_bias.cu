@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kThreads)
                   int64_t plane) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= size) return;
-  Store(y, i, Load({y.data, y.kept}, i) + Load(bias, i / plane % channels));
+  Store(y, i, Load({y.data, y.storage}, i) + Load(bias, i / plane % channels));
 }
 
 }  // namespace

@@ -85,12 +85,12 @@ bool FitsLibrary(const ConvolutionSizes& z) {
 
 }  // namespace
 
-ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept) {
+ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Storage storage) {
   const Window& w = z.w;
   Window::Axes ends = NeededEnds(w);
   for (int64_t& end : ends) end = std::max<int64_t>(end, 0);
   ConvolutionProblem p = {.pass = ConvolutionPass::kForward,
-                          .kept = kept,
+                          .storage = storage,
                           .x = {},
                           .weight = {},
                           .y = {},
@@ -130,9 +130,9 @@ struct Copies {
   size_t result = 0;
 };
 
-Copies CopiesOf(const ConvolutionSizes& z, Kept kept) {
-  auto bytes = [kept](int64_t elements) {
-    auto size = static_cast<int64_t>(ByteSize(KeptDType(kept)));
+Copies CopiesOf(const ConvolutionSizes& z, Storage storage) {
+  auto bytes = [storage](int64_t elements) {
+    auto size = static_cast<int64_t>(ByteSize(StorageDType(storage)));
     return static_cast<size_t>(RoundUp(elements * size, 256));
   };
   Copies copies;
@@ -149,12 +149,13 @@ Copies CopiesOf(const ConvolutionSizes& z, Kept kept) {
 std::optional<size_t> LibraryAlone(const KernelContext& ctx,
                                    const ConvolutionSizes& z,
                                    const ConvolutionOperands& operands) {
-  Kept kept = operands.y.kept;
-  if (operands.x.kept != kept || operands.weight.kept != kept || z.c == 0 ||
-      !FitsLibrary(z) || !ctx.queue()) {
+  Storage storage = operands.y.storage;
+  if (operands.x.storage != storage || operands.weight.storage != storage ||
+      z.c == 0 || !FitsLibrary(z) || !ctx.queue()) {
     return std::nullopt;
   }
-  return QueueOf(ctx).Own<ConvolutionLibrary>().Workspace(ProblemOf(z, kept));
+  return QueueOf(ctx).Own<ConvolutionLibrary>().Workspace(
+      ProblemOf(z, storage));
 }
 
 }  // namespace
@@ -163,7 +164,7 @@ std::optional<size_t> LibraryWorkspace(const KernelContext& ctx,
                                        const ConvolutionSizes& z,
                                        const ConvolutionOperands& operands) {
   std::optional<size_t> bytes = LibraryAlone(ctx, z, operands);
-  Copies copies = CopiesOf(z, operands.y.kept);
+  Copies copies = CopiesOf(z, operands.y.storage);
   if (bytes) *bytes += copies.x + copies.result;
   return bytes;
 }
@@ -172,13 +173,13 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
                        const ConvolutionOperands& operands) {
   std::optional<size_t> bytes = LibraryWorkspace(ctx, z, operands);
   if (!bytes) return false;
-  ConvolutionProblem problem = ProblemOf(z, operands.y.kept);
+  ConvolutionProblem problem = ProblemOf(z, operands.y.storage);
   Queue& queue = QueueOf(ctx);
   auto& library = queue.Own<ConvolutionLibrary>();
   auto* x = const_cast<void*>(operands.x.data);
   auto* weight = const_cast<void*>(operands.weight.data);
   auto* workspace = static_cast<uint8_t*>(ctx.Workspace(*bytes));
-  Copies copies = CopiesOf(z, operands.y.kept);
+  Copies copies = CopiesOf(z, operands.y.storage);
   ConvolutionMemory memory = {.x = x, .weight = weight, .y = operands.y.data};
   if (problem.pass == ConvolutionPass::kInputGradient) {
     memory = {.x = operands.y.data, .weight = weight, .y = x};
@@ -187,7 +188,7 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
   }
   if (copies.x > 0) {
     memory.x = std::exchange(workspace, workspace + copies.x);
-    SwapAxes(ctx, operands.x, {memory.x, operands.x.kept}, z.n, z.group, z.c,
+    SwapAxes(ctx, operands.x, {memory.x, operands.x.storage}, z.n, z.group, z.c,
              Window::Product(z.w.in));
   }
   if (copies.result > 0) {
@@ -195,8 +196,8 @@ bool ConvolveByLibrary(const KernelContext& ctx, const ConvolutionSizes& z,
   }
   library.Run(problem, memory, workspace, queue.stream());
   if (copies.result > 0) {
-    SwapAxes(ctx, {memory.weight, operands.y.kept}, operands.y, z.m * z.group,
-             1, z.n, Window::Product(z.w.out));
+    SwapAxes(ctx, {memory.weight, operands.y.storage}, operands.y,
+             z.m * z.group, 1, z.n, Window::Product(z.w.out));
   }
   if (operands.bias.data) {
     const Window::Axes& sizes = z.transposed ? z.w.in : z.w.out;

@@ -28,7 +28,7 @@ struct ConvolutionOperands {
 // have more elements than a channel of the result. With several groups, x is
 // then a copy of the node's, unless there is one image, as in a depthwise
 // convolution: in the node's x the channels of a group have no common stride.
-ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Kept kept);
+ConvolutionProblem ProblemOf(const ConvolutionSizes& z, Storage storage);
 
 // The bytes of the library's workspace; nullopt: it can't compute the node, or
 // there is no device. The operands need no data.

@@ -15,15 +15,15 @@ using TensorRef = std::shared_ptr<Tensor_attributes>;
 // Numbers of the tensors.
 enum ConvolutionUid : int64_t { kX = 1, kWeight, kY };
 
-fe::DataType_t TypeOf(Kept kept) {
-  return kept == Kept::kFloat      ? fe::DataType_t::FLOAT
-         : kept == Kept::kBFloat16 ? fe::DataType_t::BFLOAT16
-                                   : fe::DataType_t::HALF;
+fe::DataType_t TypeOf(Storage storage) {
+  return storage == Storage::kFloat      ? fe::DataType_t::FLOAT
+         : storage == Storage::kBFloat16 ? fe::DataType_t::BFLOAT16
+                                         : fe::DataType_t::HALF;
 }
 
 // Engines with these notes are not taken. Their results differ from run to run,
 // or are less exact than sums of float. Tensor cores round floats to TF32.
-CudnnGraph::Notes RefusedNotes(Kept kept) {
+CudnnGraph::Notes RefusedNotes(Storage storage) {
   using Note = fe::NumericalNote_t;
   CudnnGraph::Notes notes = {Note::NONDETERMINISTIC,
                              Note::DOWN_CONVERT_INPUTS,
@@ -33,7 +33,7 @@ CudnnGraph::Notes RefusedNotes(Kept kept) {
                              Note::WINOGRAD_TILE_4x4,
                              Note::WINOGRAD_TILE_6x6,
                              Note::WINOGRAD_TILE_13x13};
-  if (kept == Kept::kFloat) notes.push_back(Note::TENSOR_CORE);
+  if (storage == Storage::kFloat) notes.push_back(Note::TENSOR_CORE);
   return notes;
 }
 
@@ -91,7 +91,7 @@ void AddPass(fe::graph::Graph& graph, const ConvolutionProblem& p) {
 struct ConvolutionPlan::Graph : CudnnGraph {
   // `gpu`: as CudnnGraph's.
   Graph(const ConvolutionProblem& p, const std::string& gpu)
-      : CudnnGraph(TypeOf(p.kept), gpu) {
+      : CudnnGraph(TypeOf(p.storage), gpu) {
     AddPass(nodes(), p);
   }
 };
@@ -99,14 +99,14 @@ struct ConvolutionPlan::Graph : CudnnGraph {
 ConvolutionPlan::ConvolutionPlan(const ConvolutionProblem& problem,
                                  cudnnContext* handle)
     : graph_(std::make_unique<Graph>(problem, "")) {
-  graph_->Compile(handle, RefusedNotes(problem.kept));
+  graph_->Compile(handle, RefusedNotes(problem.storage));
   workspace_ = graph_->Workspace();
 }
 
 ConvolutionPlan::ConvolutionPlan(const ConvolutionProblem& problem,
                                  const std::string& gpu)
     : graph_(std::make_unique<Graph>(problem, gpu)) {
-  graph_->Compile(nullptr, RefusedNotes(problem.kept));
+  graph_->Compile(nullptr, RefusedNotes(problem.storage));
   workspace_ = graph_->Workspace();
 }
 

@@ -40,7 +40,7 @@ struct ConvolutionTensor {
 // pads.
 struct ConvolutionProblem {
   ConvolutionPass pass;
-  Kept kept;  // all tensors; sums are floats
+  Storage storage;  // all tensors; sums are floats
   ConvolutionTensor x, weight, y;
   std::vector<int64_t> stride, dilation, pad, pad_end;
   auto operator<=>(const ConvolutionProblem&) const = default;

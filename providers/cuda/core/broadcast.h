@@ -75,13 +75,13 @@ struct In<float> {
 template <typename T, typename Fn>
 __device__ void WithKnownKind(const In<T>& x, Fn fn) {
   if constexpr (std::is_same_v<T, float>) {
-    switch (x.x.kept) {
-      case Kept::kBFloat16:
-        return fn(In<float>{{x.x.data, Kept::kBFloat16}});
-      case Kept::kFloat16:
-        return fn(In<float>{{x.x.data, Kept::kFloat16}});
+    switch (x.x.storage) {
+      case Storage::kBFloat16:
+        return fn(In<float>{{x.x.data, Storage::kBFloat16}});
+      case Storage::kFloat16:
+        return fn(In<float>{{x.x.data, Storage::kFloat16}});
       default:
-        return fn(In<float>{{x.x.data, Kept::kFloat}});
+        return fn(In<float>{{x.x.data, Storage::kFloat}});
     }
   } else {
     fn(x);
@@ -90,7 +90,7 @@ __device__ void WithKnownKind(const In<T>& x, Fn fn) {
 
 // kEach elements side by side: 4, which are aligned, or 1.
 template <int kEach, typename T>
-__device__ void LoadEach(const In<T>& x, int64_t at, T (&to)[kEach]) {
+__device__ void LoadElements(const In<T>& x, int64_t at, T (&to)[kEach]) {
   if constexpr (kEach == 4) {
     Load4(x.x, at, to);
   } else {
@@ -146,15 +146,17 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Elements at … at+3, or element `at` alone if the operand is repeated.
-__device__ inline Raw4 LoadFourOrOne(FloatsIn x, bool repeated, int64_t at) {
-  if (!repeated) return LoadRaw4(x, at);
-  if (x.kept == Kept::kFloat) return {static_cast<const uint32_t*>(x.data)[at]};
+__device__ inline Vector LoadFourOrOne(FloatsIn x, bool repeated, int64_t at) {
+  if (!repeated) return LoadVector4(x, at);
+  if (x.storage == Storage::kFloat)
+    return {static_cast<const uint32_t*>(x.data)[at]};
   return {static_cast<const uint16_t*>(x.data)[at]};
 }
 
-__device__ inline void FourFloatsOf(Kept kept, bool repeated, const Raw4& raw,
+__device__ inline void FourFloatsOf(Storage storage, bool repeated,
+                                    const Vector& raw,
                                     float (&to)[kPerThread]) {
-  ToFloats(kept, raw, to);
+  ToFloats(storage, raw, to);
   if (!repeated) return;
   for (int k = 1; k < kPerThread; ++k) to[k] = to[0];
 }
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
   bool one_x = b.strides[0][b.axes - 1] == 0;
   bool one_y = b.strides[1][b.axes - 1] == 0;
   int64_t first = blockIdx.x * kPerBlock + threadIdx.x;
-  Raw4 xs[kAtOnce], ys[kAtOnce];
+  Vector xs[kAtOnce], ys[kAtOnce];
   AmaxPart seen;
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
@@ -191,8 +193,8 @@ __global__ void __launch_bounds__(kThreads)
     int64_t at = (first + v * kThreads) * kPerThread;
     if (at + kPerThread > n) continue;
     float in_x[kPerThread], in_y[kPerThread], out[kPerThread];
-    FourFloatsOf(x.kept, one_x, xs[v], in_x);
-    FourFloatsOf(y.kept, one_y, ys[v], in_y);
+    FourFloatsOf(x.storage, one_x, xs[v], in_x);
+    FourFloatsOf(y.storage, one_y, ys[v], in_y);
     for (int k = 0; k < kPerThread; ++k) out[k] = op(in_x[k], in_y[k]);
     Store4(z, at, out);
     if (amax) seen.Add4(out);

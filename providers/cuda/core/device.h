@@ -57,7 +57,9 @@ void Launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
 
 // Hides from the compiler that x is what it was. So numbers that are made of x
 // are made again where they are needed, and do not take registers in between.
-__device__ inline void MakeAgain(uint32_t& x) { asm volatile("" : "+r"(x)); }
+__device__ inline void Rematerialize(uint32_t& x) {
+  asm volatile("" : "+r"(x));
+}
 
 // One instruction each, without the code that keeps numbers below 2⁻¹²⁶. Such
 // results are 0, and such a divisor gives Inf.

@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(kThreads)
   int64_t first = static_cast<int64_t>(blockIdx.x) * kVectors * kStep +
                   int64_t{threadIdx.x} * kPerThread;
   AmaxPart seen[kOut];
-  Raw4 raw[kVectors][kIn];
+  Vector raw[kVectors][kIn];
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     if (first + v * kStep + kPerThread > e.n) continue;
     ONNX_FP8_UNROLL
     for (int i = 0; i < kIn; ++i) {
-      raw[v][i] = LoadRaw4(Known<kNarrow>(e.in[i]), first + v * kStep);
+      raw[v][i] = LoadVector4(Known<kNarrow>(e.in[i]), first + v * kStep);
     }
   }
   ONNX_FP8_UNROLL
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     if (at + kPerThread > e.n) continue;
     float x[kIn][kPerThread], y[kOut][kPerThread];
     for (int i = 0; i < kIn; ++i) {
-      ToFloats(KeptOf<kNarrow>(e.in[i].kept), raw[v][i], x[i]);
+      ToFloats(KnownStorage<kNarrow>(e.in[i].storage), raw[v][i], x[i]);
     }
     ONNX_FP8_UNROLL
     for (int k = 0; k < kPerThread; ++k) {

@@ -54,16 +54,16 @@ __device__ ExpSum SumOfParts(RowThreads<kWarps>& threads, const ExpSum& part) {
 }
 
 // Four times -Inf.
-__device__ inline Raw4 FourLowest(Kept kept) {
+__device__ inline Vector FourLowest(Storage storage) {
   constexpr uint32_t kFloat = 0xFF800000u, kBFloat16 = 0xFF80FF80u;
   constexpr uint32_t kFloat16 = 0xFC00FC00u;
-  if (kept == Kept::kFloat) return {kFloat, kFloat, kFloat, kFloat};
-  uint32_t two = kept == Kept::kBFloat16 ? kBFloat16 : kFloat16;
+  if (storage == Storage::kFloat) return {kFloat, kFloat, kFloat, kFloat};
+  uint32_t two = storage == Storage::kBFloat16 ? kBFloat16 : kFloat16;
   return {two, two};
 }
 
 struct KeepNothing {
-  __device__ void operator()(int64_t, const Raw4&) const {}
+  __device__ void operator()(int64_t, const Vector&) const {}
 };
 
 // Returns the sum of a row of any length. A thread starts to load kVectors
@@ -82,20 +82,20 @@ __device__ ExpSum ExpSumOfRow(RowThreads<kWarps>& threads, FloatsIn x,
   const int64_t begin = (row.first + kPerThread - 1) / kPerThread;
   const int64_t end = row.end / kPerThread;
   ExpSum part;
-  Raw4 next[kVectors];
+  Vector next[kVectors];
   auto load = [&](int64_t i) {
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v, i += kStep) {
-      next[v] = i < end ? LoadRaw4(x, row.origin + i * kPerThread)
-                        : FourLowest(x.kept);
+      next[v] = i < end ? LoadVector4(x, row.origin + i * kPerThread)
+                        : FourLowest(x.storage);
     }
   };
   load(begin + thread);
   for (int64_t i = begin + thread; i < end; i += kStep * kVectors) {
-    HeldVectors<kNarrow, kVectors> some;
+    RowFragment<kNarrow, kVectors> some;
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      some.Set(x.kept, v, next[v]);
+      some.Set(x.storage, v, next[v]);
       keep(i + v * kStep, next[v]);
     }
     load(i + kStep * kVectors);

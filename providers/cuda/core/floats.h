@@ -15,70 +15,72 @@
 
 namespace onnx_fp8::cuda {
 
-enum class Kept : uint8_t { kFloat, kBFloat16, kFloat16 };
+enum class Storage : uint8_t { kFloat, kBFloat16, kFloat16 };
 
 // Errors: not a float of 32 or 16 bits.
-inline Kept KeptAs(const KernelContext& ctx, DType dtype) {
+inline Storage StorageOf(const KernelContext& ctx, DType dtype) {
   switch (dtype) {
     case DType::kFloat:
-      return Kept::kFloat;
+      return Storage::kFloat;
     case DType::kBFloat16:
-      return Kept::kBFloat16;
+      return Storage::kBFloat16;
     case DType::kFloat16:
-      return Kept::kFloat16;
+      return Storage::kFloat16;
     default:
       Fail("[", ctx.Where(), "] expected float, got ", Name(dtype));
   }
 }
 
-inline DType KeptDType(Kept kept) {
-  return kept == Kept::kFloat      ? DType::kFloat
-         : kept == Kept::kBFloat16 ? DType::kBFloat16
-                                   : DType::kFloat16;
+inline DType StorageDType(Storage storage) {
+  return storage == Storage::kFloat      ? DType::kFloat
+         : storage == Storage::kBFloat16 ? DType::kBFloat16
+                                         : DType::kFloat16;
 }
 
 struct FloatsIn {
   const void* data = nullptr;
-  Kept kept = Kept::kFloat;
+  Storage storage = Storage::kFloat;
 };
 
 struct FloatsOut {
   void* data = nullptr;  // null: nobody reads the result
-  Kept kept = Kept::kFloat;
+  Storage storage = Storage::kFloat;
 };
 
-inline FloatsIn AsOperand(const FloatsOut& y) { return {y.data, y.kept}; }
+inline FloatsIn AsOperand(const FloatsOut& y) { return {y.data, y.storage}; }
 
 // Whether all tensors that are present are kept so.
-inline bool AreKept(Kept kept, std::initializer_list<FloatsIn> all) {
-  return std::ranges::all_of(
-      all, [kept](const FloatsIn& x) { return !x.data || x.kept == kept; });
+inline bool AreStoredAs(Storage storage, std::initializer_list<FloatsIn> all) {
+  return std::ranges::all_of(all, [storage](const FloatsIn& x) {
+    return !x.data || x.storage == storage;
+  });
 }
 
 inline bool AreBFloat16(std::initializer_list<FloatsIn> all) {
-  return AreKept(Kept::kBFloat16, all);
+  return AreStoredAs(Storage::kBFloat16, all);
 }
 
 // The same for an array of FloatsIn or FloatsOut.
 template <typename T, size_t kCount>
 bool AreBFloat16(const T (&all)[kCount]) {
-  return std::ranges::all_of(
-      all, [](const T& x) { return !x.data || x.kept == Kept::kBFloat16; });
+  return std::ranges::all_of(all, [](const T& x) {
+    return !x.data || x.storage == Storage::kBFloat16;
+  });
 }
 
-// Operand i. Errors: the node leaves it out; KeptAs'.
+// Operand i. Errors: the node leaves it out; StorageOf'.
 inline FloatsIn FloatsOf(const KernelContext& ctx, size_t i) {
   const Tensor& x = Operand(ctx, i);
-  return {x.raw(), KeptAs(ctx, x.dtype())};
+  return {x.raw(), StorageOf(ctx, x.dtype())};
 }
 
-// Result i, of that shape. Errors: the plan knew another shape; KeptAs'.
+// Result i, of that shape. Errors: the plan knew another shape; StorageOf'.
 inline FloatsOut FloatsTo(KernelContext& ctx, size_t i, const Shape& shape) {
   if (!ctx.HasOut(i)) return {};
   DType dtype = ctx.NarrowOut(i);
   if (dtype == DType::kUndefined) dtype = DType::kFloat;
   Tensor& y = ctx.Out(i, dtype, shape);
-  return {y.raw(), KeptAs(ctx, dtype)};
+  return {y.raw(), StorageOf(ctx, dtype)};
 }
 
 }  // namespace onnx_fp8::cuda

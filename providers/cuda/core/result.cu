@@ -81,7 +81,7 @@ Result ResultTo(KernelContext& ctx, size_t i, const Shape& shape) {
   Check(ctx.HasOut(codes), "[", ctx.Where(), "] expected result ", codes,
         ", the codes");
   r.amax = reinterpret_cast<DeviceAmax*>(ctx.OwnAmax(slot));
-  r.rounded = KeptAs(ctx, static_cast<DType>(ctx.Int("round_to", 1)));
+  r.rounded = StorageOf(ctx, static_cast<DType>(ctx.Int("round_to", 1)));
   r.q_max = ctx.Float("q_max", 0.0f);
   r.e4m3 = to == DType::kE4M3;
   r.sizes = SizesOf(n, columns, row->padded);

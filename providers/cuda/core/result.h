@@ -45,9 +45,9 @@ __host__ __device__ inline MatrixSizes SizesOf(int64_t n, int64_t columns,
 // A kernel's operand.
 struct Result {
   FloatsOut y;
-  DeviceAmax* amax = nullptr;       // of y; null: nobody asks for it
-  const float* scale_in = nullptr;  // null: none is given
-  Kept rounded = Kept::kFloat;      // as it is quantized
+  DeviceAmax* amax = nullptr;         // of y; null: nobody asks for it
+  const float* scale_in = nullptr;    // null: none is given
+  Storage rounded = Storage::kFloat;  // as it is quantized
   float q_max = 0;
   bool e4m3 = false;
   bool again = false;  // it is the kernel's second start

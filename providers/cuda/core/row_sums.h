@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
   if (kWhole && !whole) end = 0;
   float sum[kPerThread] = {};
   AmaxPart seen;
-  Raw4 next[kIn];  // the next row's vectors, while this row is computed
+  Vector next[kIn];  // the next row's vectors, while this row is computed
   auto load_next = [&](int64_t row) {
     ONNX_FP8_UNROLL
     for (int i = 0; i < kIn; ++i) {
       if (row >= s.rows) continue;
-      next[i] = LoadRaw4(Known<kWhole>(s.in[i]), row * s.columns + column);
+      next[i] = LoadVector4(Known<kWhole>(s.in[i]), row * s.columns + column);
     }
   };
   if (whole) load_next(first + line);
@@ -69,11 +69,11 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
     int64_t at = (first + r) * s.columns + column;
     float x[kIn][kPerThread] = {}, y[kPerThread];
     if (kWhole || whole) {
-      Raw4 raw[kIn];
+      Vector raw[kIn];
       for (int i = 0; i < kIn; ++i) raw[i] = next[i];
       if (r + kTileRows < kRowsPerSum) load_next(first + r + kTileRows);
       for (int i = 0; i < kIn; ++i) {
-        ToFloats(KeptOf<kWhole>(s.in[i].kept), raw[i], x[i]);
+        ToFloats(KnownStorage<kWhole>(s.in[i].storage), raw[i], x[i]);
       }
     } else {
       for (int i = 0; i < kIn; ++i) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kTileRows* kTileLanes)
       if (out.HasFloats()) {
         Store4(Known<true>(s.out.y), at, y);
       } else {
-        Round4(Kept::kBFloat16, y);
+        Round4(Storage::kBFloat16, y);
       }
       if (measures) seen.Add4(y);
       if (!out.HasCodes()) continue;
@@ -160,7 +160,7 @@ template <int kIn>
 bool IsWhole(const RowSums<kIn>& s) {
   bool narrow = AreBFloat16(s.in) && AreBFloat16({AsOperand(s.out.y)});
   if (s.out.q || !s.out.y.data) {
-    narrow = narrow && s.out.rounded == Kept::kBFloat16;
+    narrow = narrow && s.out.rounded == Storage::kBFloat16;
   }
   return narrow && s.columns % kPerThread == 0 && !Pads(s.out.sizes);
 }

@@ -135,24 +135,25 @@ __device__ void StoreVector(const Out& y, const RowPart& row, int i,
 // the first number is needed.
 template <int kStep, int kVectors>
 __device__ void LoadWholeVectors(FloatsIn x, const RowPart& row, int first,
-                                 Raw4 (&to)[kVectors]) {
+                                 Vector (&to)[kVectors]) {
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     int i = first + v * kStep;
-    to[v] = row.HasAll(i) ? LoadRaw4(x, row.origin + i * kPerThread) : Raw4();
+    to[v] =
+        row.HasAll(i) ? LoadVector4(x, row.origin + i * kPerThread) : Vector();
   }
 }
 
 // The numbers of all vectors, of which LoadWholeVectors has loaded `raw`.
 template <int kStep, int kVectors>
 __device__ void ToVectors(FloatsIn x, const RowPart& row, int first,
-                          float outside, const Raw4 (&raw)[kVectors],
+                          float outside, const Vector (&raw)[kVectors],
                           float (&to)[kVectors][kPerThread]) {
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     int i = first + v * kStep;
     if (row.HasAll(i)) {
-      ToFloats(x.kept, raw[v], to[v]);
+      ToFloats(x.storage, raw[v], to[v]);
     } else {
       LoadVector(x, row, i, outside, to[v]);
     }
@@ -160,28 +161,28 @@ __device__ void ToVectors(FloatsIn x, const RowPart& row, int first,
 }
 
 // All loads start before the first number is needed.
-template <int kStep, Kept kKept, int kVectors>
+template <int kStep, Storage kStorage, int kVectors>
 __device__ void LoadVectorsAs(const void* data, const RowPart& row, int first,
                               float outside,
                               float (&to)[kVectors][kPerThread]) {
-  Raw4 raw[kVectors];
-  LoadWholeVectors<kStep>({data, kKept}, row, first, raw);
-  ToVectors<kStep>({data, kKept}, row, first, outside, raw, to);
+  Vector raw[kVectors];
+  LoadWholeVectors<kStep>({data, kStorage}, row, first, raw);
+  ToVectors<kStep>({data, kStorage}, row, first, outside, raw, to);
 }
 
 template <int kStep, int kVectors>
 __device__ void LoadVectors(FloatsIn x, const RowPart& row, int first,
                             float outside, float (&to)[kVectors][kPerThread]) {
-  switch (x.kept) {
-    case Kept::kBFloat16:
-      return LoadVectorsAs<kStep, Kept::kBFloat16>(x.data, row, first, outside,
-                                                   to);
-    case Kept::kFloat16:
-      return LoadVectorsAs<kStep, Kept::kFloat16>(x.data, row, first, outside,
-                                                  to);
+  switch (x.storage) {
+    case Storage::kBFloat16:
+      return LoadVectorsAs<kStep, Storage::kBFloat16>(x.data, row, first,
+                                                      outside, to);
+    case Storage::kFloat16:
+      return LoadVectorsAs<kStep, Storage::kFloat16>(x.data, row, first,
+                                                     outside, to);
     default:
-      return LoadVectorsAs<kStep, Kept::kFloat>(x.data, row, first, outside,
-                                                to);
+      return LoadVectorsAs<kStep, Storage::kFloat>(x.data, row, first, outside,
+                                                   to);
   }
 }
 
@@ -208,11 +209,12 @@ struct WholeRow {
 // before the first number is needed. `origin`: where the row begins.
 template <int kStep, int kVectors>
 __device__ void LoadRaw(FloatsIn x, const WholeRow& row, int64_t origin,
-                        int first, Raw4 (&to)[kVectors]) {
+                        int first, Vector (&to)[kVectors]) {
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     int i = first + v * kStep;
-    to[v] = i < row.vectors ? LoadRaw4(x, origin + i * kPerThread) : Raw4();
+    to[v] =
+        i < row.vectors ? LoadVector4(x, origin + i * kPerThread) : Vector();
   }
 }
 
@@ -223,8 +225,8 @@ struct FloatVectors {
   static constexpr int kCount = kVectors;
   float x[kVectors][kPerThread];
 
-  __device__ void Set(Kept kept, int v, const Raw4& from) {
-    ToFloats(kept, from, x[v]);
+  __device__ void Set(Storage storage, int v, const Vector& from) {
+    ToFloats(storage, from, x[v]);
   }
   __device__ void Get(int v, float (&to)[kPerThread]) const {
     for (int k = 0; k < kPerThread; ++k) to[k] = x[v][k];
@@ -233,26 +235,26 @@ struct FloatVectors {
 template <int kVectors>
 struct BFloat16Vectors {
   static constexpr int kCount = kVectors;
-  Raw4 raw[kVectors];
+  Vector raw[kVectors];
 
-  __device__ void Set(Kept, int v, const Raw4& from) { raw[v] = from; }
+  __device__ void Set(Storage, int v, const Vector& from) { raw[v] = from; }
   __device__ void Get(int v, float (&to)[kPerThread]) const {
-    Raw4 four = raw[v];
-    MakeAgain(four.words[0]);
-    MakeAgain(four.words[1]);
-    ToFloats(Kept::kBFloat16, four, to);
+    Vector four = raw[v];
+    Rematerialize(four.words[0]);
+    Rematerialize(four.words[1]);
+    ToFloats(Storage::kBFloat16, four, to);
   }
 };
 template <bool kNarrow, int kVectors>
-using HeldVectors = std::conditional_t<kNarrow, BFloat16Vectors<kVectors>,
+using RowFragment = std::conditional_t<kNarrow, BFloat16Vectors<kVectors>,
                                        FloatVectors<kVectors>>;
 
 // Stores and measures vectors of whole rows, as StoreVector does. No zeros
 // follow a row's codes. The floats are kept as `kept`.
 struct VectorWriter {
-  __device__ VectorWriter(const ResultWriter& y, Kept kept)
+  __device__ VectorWriter(const ResultWriter& y, Storage storage)
       : y(y),
-        kept(kept),
+        storage(storage),
         measures(y.Amax()),
         floats(y.HasFloats()),
         codes(y.HasCodes()) {}
@@ -261,7 +263,7 @@ struct VectorWriter {
   // that are kept.
   __device__ void Store(int64_t at, float (&x)[kPerThread],
                         AmaxPart& seen) const {
-    if (floats) Store4(FloatsOut{y.r->y.data, kept}, at, x);
+    if (floats) Store4(FloatsOut{y.r->y.data, storage}, at, x);
     if (!measures && !codes) return;
     Round4(y.r->rounded, x);
     if (measures) seen.Add4(x);
@@ -269,7 +271,7 @@ struct VectorWriter {
   }
 
   const ResultWriter& y;
-  Kept kept;
+  Storage storage;
   bool measures, floats, codes;
 };
 

@@ -29,7 +29,7 @@ inline constexpr int kDepthStride = kDepth + 4;
 struct TensorRows {
   FloatsIn x;
   int64_t at, stride, count, width;
-  Kept rounded = Kept::kFloat;
+  Storage rounded = Storage::kFloat;
 };
 
 // The same of a result.
@@ -66,7 +66,7 @@ __device__ inline void ReadRow(const TensorRows& rows, int64_t row,
       if (k < left) x[k] = Load(rows.x, at + k);
     }
   }
-  if (rows.rounded == rows.x.kept) return;
+  if (rows.rounded == rows.x.storage) return;
   for (int k = 0; k < 4; ++k) x[k] = Rounded(rows.rounded, x[k]);
 }
 

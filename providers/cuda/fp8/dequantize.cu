@@ -39,7 +39,8 @@ void Dequantize(const Queue& queue, const BlockGrid& grid, const void* codes,
                 DType to_dtype) {
   int64_t n = grid.rows * grid.columns;
   if (n == 0) return;
-  Kept kept = to_dtype == DType::kBFloat16 ? Kept::kBFloat16 : Kept::kFloat;
+  Storage storage =
+      to_dtype == DType::kBFloat16 ? Storage::kBFloat16 : Storage::kFloat;
   Launch(DequantizeKernel, static_cast<unsigned>(DivideUp(n, kThreads)),
          kThreads, 0, queue.stream(),
          Decoding{static_cast<const uint8_t*>(codes),
@@ -51,7 +52,7 @@ void Dequantize(const Queue& queue, const BlockGrid& grid, const void* codes,
                   grid.block_rows,
                   grid.block_columns,
                   grid.across,
-                  {to, kept}});
+                  {to, storage}});
 }
 
 }  // namespace onnx_fp8::cuda

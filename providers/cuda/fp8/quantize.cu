@@ -15,9 +15,8 @@
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/many.h"
 #include "providers/cuda/core/result.h"
-#include "providers/cuda/fp8/column_sums.h"
-#include "providers/cuda/fp8/held.h"
-#include "providers/cuda/fp8/turned_tile.h"
+#include "providers/cuda/fp8/fragment.h"
+#include "providers/cuda/fp8/transpose_layout.h"
 #include "providers/kernel.h"
 #include "providers/ops/scaled_products.h"
 
@@ -57,8 +56,8 @@ __device__ bool IsAligned(const Quantization& z) {
 }
 
 // Elements that a block of threads holds.
-constexpr int kRun = kThreads * kHeld;
-static_assert(kThreads == InRun<Kept::kFloat>::kThreadsOfRun);
+constexpr int kRun = kThreads * kFragmentSize;
+static_assert(kThreads == RunLayout<Storage::kFloat>::kThreadsOfRun);
 
 // Measures x, unless its scale is given: then it is measured while it is
 // encoded.
@@ -72,13 +71,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   AmaxPart seen;
   int64_t block = blockIdx.x - many.begin[tensor];
   int64_t stride = static_cast<int64_t>(BlocksOf(many, tensor)) * kRun;
-  WithKept<kNarrow>(z.x.kept, [&](auto kept) {
-    constexpr Kept kKept = decltype(kept)::value;
+  WithStorage<kNarrow>(z.x.storage, [&](auto storage) {
+    constexpr Storage kStorage = decltype(storage)::value;
     ONNX_FP8_KEEP_LOOP
     for (int64_t first = block * kRun; first < z.n; first += stride) {
-      Vector x[kVectors<kKept>];
-      LoadHeld<kKept>(z.x.data, IsAligned(z), InRun<kKept>(first, z.n), x);
-      FinitePeak<kKept>(x, seen);
+      Vector x[kVectors<kStorage>];
+      LoadFragment<kStorage>(z.x.data, IsAligned(z),
+                             RunLayout<kStorage>(first, z.n), x);
+      FinitePeak<kStorage>(x, seen);
     }
   });
   seen.AddOfBlock(z.amax);
@@ -126,16 +126,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (!z.q) {
     FactorOf(z, block == 0);
   } else {
-    WithKept<kNarrow>(z.x.kept, [&](auto kept) {
-      constexpr Kept kKept = decltype(kept)::value;
-      InRun<kKept> run(block * kRun, z.n);
-      Vector x[kVectors<kKept>];
-      LoadHeld<kKept>(z.x.data, IsAligned(z), run, x);
+    WithStorage<kNarrow>(z.x.storage, [&](auto storage) {
+      constexpr Storage kStorage = decltype(storage)::value;
+      RunLayout<kStorage> run(block * kRun, z.n);
+      Vector x[kVectors<kStorage>];
+      LoadFragment<kStorage>(z.x.data, IsAligned(z), run, x);
       float factor = FactorOf(z, block == 0);
-      FinitePeak<kKept>(x, seen);
+      FinitePeak<kStorage>(x, seen);
       bool special = seen.non_finite || IsSpecial(factor);
-      EncodeHeld<kKept>(x, z.e4m3, special, z.q, IsAligned(z), run,
-                        [&](int, int) { return factor; });
+      EncodeFragment<kStorage>(x, z.e4m3, special, z.q, IsAligned(z), run,
+                               [&](int, int) { return factor; });
     });
   }
   if (MeasuresLate(z)) seen.AddOfBlock(z.amax);
@@ -144,36 +144,36 @@ __global__ void __launch_bounds__(kThreads, 1)
 // ---- codes and their transpose
 
 // The words of codes of a row, some of which may lie behind its `left` codes.
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void StoreWords(uint8_t* to, bool together, int left,
-                           const HeldCodes<kKept>& codes) {
-  if constexpr (kKept != Kept::kFloat) {
-    if (together && left >= kWidth<kKept>) {
+                           const VectorCodes<kStorage>& codes) {
+  if constexpr (kStorage != Storage::kFloat) {
+    if (together && left >= kVectorWidth<kStorage>) {
       *reinterpret_cast<uint2*>(to) =
           make_uint2(codes.words[0], codes.words[1]);
       return;
     }
   }
   ONNX_FP8_UNROLL
-  for (int w = 0; w < kWidth<kKept> / kCodes; ++w) {
+  for (int w = 0; w < kVectorWidth<kStorage> / kCodes; ++w) {
     if (w * kCodes >= left) return;
     reinterpret_cast<uint32_t*>(to)[w] = codes.words[w];
   }
 }
 
-template <Kept kKept>
+template <Storage kStorage>
 __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
                            int64_t row, int64_t column, bool first_block,
                            TileOfWords* tile, TileOfSums* sums,
                            AmaxPart& seen) {
-  using In = Group<kKept>;
+  using In = TransposeLayout<kStorage>;
   In in(sizes.rows, z.columns, row, column);
-  bool aligned = IsAligned(z) && z.columns % kWidth<kKept> == 0;
-  Vector x[kVectors<kKept>];
-  LoadHeld<kKept>(z.x.data, aligned, in, x);
-  if (sums) PutColumnSums<kKept>(x, in, *sums);
+  bool aligned = IsAligned(z) && z.columns % kVectorWidth<kStorage> == 0;
+  Vector x[kVectors<kStorage>];
+  LoadFragment<kStorage>(z.x.data, aligned, in, x);
+  if (sums) PutColumnSums<kStorage>(x, in, *sums);
   float factor = FactorOf(z, first_block);
-  FinitePeak<kKept>(x, seen);
+  FinitePeak<kStorage>(x, seen);
   bool special = seen.non_finite || IsSpecial(factor);
   bool together = IsAligned(z) && sizes.to_columns % 8 == 0;
   int64_t to = (row + in.row) * sizes.to_columns + column + in.column;
@@ -182,19 +182,19 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
   auto of_all = [&](int) { return factor; };
   ONNX_FP8_UNROLL
   for (int line = 0; line < In::kLines; ++line) {
-    HeldCodes<kKept> codes[kCodes];
+    VectorCodes<kStorage> codes[kCodes];
     ONNX_FP8_UNROLL
     for (int i = 0; i < kCodes; ++i) {
       int v = line * kCodes + i;
-      codes[i] = z.e4m3 ? CodesOfVector<kKept, true>(x[v], of_all, special)
-                        : CodesOfVector<kKept, false>(x[v], of_all, special);
-      ClearOutside<kKept>(in(v), codes[i]);
+      codes[i] = z.e4m3 ? CodesOfVector<kStorage, true>(x[v], of_all, special)
+                        : CodesOfVector<kStorage, false>(x[v], of_all, special);
+      ClearOutside<kStorage>(in(v), codes[i]);
       if (z.q && v < rows) {
-        StoreWords<kKept>(z.q + to + v * sizes.to_columns, together, left,
-                          codes[i]);
+        StoreWords<kStorage>(z.q + to + v * sizes.to_columns, together, left,
+                             codes[i]);
       }
     }
-    PutTurned<kKept>(codes, in, line, tile);
+    PutTransposed<kStorage>(codes, in, line, tile);
   }
 }
 
@@ -202,7 +202,7 @@ __device__ void EncodeTile(const Quantization& z, const MatrixSizes& sizes,
 // codes, and the zeros around both. If kSums, it also writes the sums of the
 // columns. REQUIRES: to_rows and to_columns are multiples of 4.
 template <bool kNarrow, bool kSums>
-__global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
+__global__ void __launch_bounds__(32 * kTransposeTileWarps, kNarrow ? 2 : 1)
     EncodeMatrixKernel(Many<Quantization> many) {
   __shared__ TileOfWords words[kCodes];
   TileOfWords* tile = words;
@@ -220,14 +220,14 @@ __global__ void __launch_bounds__(32 * kTurnedWarps, kNarrow ? 2 : 1)
   unsigned across = std::max(TilesAcross(sizes.to_columns), 1u);
   int64_t row = static_cast<int64_t>(number / across) * kTransposeSide;
   int64_t column = static_cast<int64_t>(number % across) * kTransposeSide;
-  WithKept<kNarrow>(z.x.kept, [&](auto kept) {
-    EncodeTile<decltype(kept)::value>(z, sizes, row, column, number == 0, tile,
-                                      sums, seen);
+  WithStorage<kNarrow>(z.x.storage, [&](auto storage) {
+    EncodeTile<decltype(storage)::value>(z, sizes, row, column, number == 0,
+                                         tile, sums, seen);
   });
   __syncthreads();
   if (z.q_transposed) {
-    WriteTurned(z.q_transposed, sizes.to_rows, sizes.to_columns, row, column,
-                tile);
+    StoreTransposedTile(z.q_transposed, sizes.to_rows, sizes.to_columns, row,
+                        column, tile);
   }
   if constexpr (kSums) {
     WriteColumnSums<kNarrow>(*sums, row, column, sizes.rows, z.columns, z.sums);
@@ -324,7 +324,7 @@ unsigned ElementBlocks(const Quantization& z) {
   return static_cast<unsigned>(DivideUp(z.n, kRun));
 }
 
-bool IsNarrow(const Quantization& z) { return z.x.kept != Kept::kFloat; }
+bool IsNarrow(const Quantization& z) { return z.x.storage != Storage::kFloat; }
 
 // Whether the codes are written as a matrix, by EncodeMatrixKernel.
 bool ByTiles(const Quantization& z) { return z.pads || z.q_transposed; }
@@ -362,7 +362,7 @@ void QuantizeMany(std::span<KernelContext> nodes) {
       return its ? EncodeBlocks(z) : 0u;
     });
   };
-  constexpr int kOfTile = 32 * kTurnedWarps;
+  constexpr int kOfTile = 32 * kTransposeTileWarps;
   encode(true, false, false, EncodeKernel<true>, kThreads);
   encode(false, false, false, EncodeKernel<false>, kThreads);
   encode(true, true, false, EncodeMatrixKernel<true, false>, kOfTile);

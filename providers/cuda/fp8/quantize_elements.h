@@ -27,15 +27,15 @@ struct QuantizedElements {
 namespace {
 
 // Four elements of a row of the matrix.
-struct WordPlace {
+struct WordBounds {
   int64_t at, count;  // in the matrix
   int64_t left;       // codes, with zeros
   bool whole;         // can be loaded at once
 };
 
 template <int kIn, int kOut>
-__device__ WordPlace PlaceOf(const QuantizedElements<kIn, kOut>& e, int64_t row,
-                             int64_t column) {
+__device__ WordBounds BoundsOf(const QuantizedElements<kIn, kOut>& e,
+                               int64_t row, int64_t column) {
   const MatrixSizes& m = e.sizes;
   int64_t at = row * m.columns + column, left = e.n - at, count = left;
   if (Pads(m)) {
@@ -63,14 +63,14 @@ __device__ void ComputeFour(const F& f, const float (&x)[kIn][kPerThread],
 template <typename F, int kIn, int kOut>
 __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
                             const ResultWriter (&out)[kOut],
-                            const WordPlace& place, const Raw4 (&raw)[kIn],
+                            const WordBounds& bounds, const Vector (&raw)[kIn],
                             AmaxPart (&seen)[kOut],
                             float (&y)[kOut][kPerThread]) {
-  const auto& [at, count, left, whole] = place;
+  const auto& [at, count, left, whole] = bounds;
   float x[kIn][kPerThread] = {};
   for (int i = 0; i < kIn; ++i) {
     if (whole) {
-      ToFloats(e.in[i].kept, raw[i], x[i]);
+      ToFloats(e.in[i].storage, raw[i], x[i]);
       continue;
     }
     for (int k = 0; k < kPerThread; ++k) {
@@ -95,36 +95,37 @@ __device__ void ComputeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
 template <typename F, int kIn, int kOut>
 __device__ void QuantizeWord(const QuantizedElements<kIn, kOut>& e, const F& f,
                              const ResultWriter (&out)[kOut], int64_t row,
-                             int64_t column, const Raw4 (&raw)[kIn],
+                             int64_t column, const Vector (&raw)[kIn],
                              AmaxPart (&seen)[kOut], uint32_t (&codes)[kOut]) {
-  const WordPlace place = PlaceOf(e, row, column);
+  const WordBounds bounds = BoundsOf(e, row, column);
   float y[kOut][kPerThread];
-  ComputeWord(e, f, out, place, raw, seen, y);
+  ComputeWord(e, f, out, bounds, raw, seen, y);
   int inside =
-      static_cast<int>(place.count < kPerThread ? place.count : kPerThread);
+      static_cast<int>(bounds.count < kPerThread ? bounds.count : kPerThread);
   for (int i = 0; i < kOut; ++i) {
     if (!out[i].HasCodes()) continue;
     codes[i] = CodesOf(out[i], inside, y[i]);
-    StoreCodes(out[i], row * e.sizes.to_columns + column, place.left, codes[i]);
+    StoreCodes(out[i], row * e.sizes.to_columns + column, bounds.left,
+               codes[i]);
   }
 }
 
 // QuantizeWord's bits for the vector at element `at` of tensors that are whole.
 template <typename F, int kIn, int kOut>
 __device__ void QuantizeVector(const F& f, const ResultWriter (&out)[kOut],
-                               int64_t at, const Raw4 (&raw)[kIn],
+                               int64_t at, const Vector (&raw)[kIn],
                                AmaxPart (&seen)[kOut],
                                uint32_t (&codes)[kOut]) {
-  constexpr Kept kKept = Kept::kBFloat16;
+  constexpr Storage kStorage = Storage::kBFloat16;
   float x[kIn][kPerThread], y[kOut][kPerThread];
-  for (int i = 0; i < kIn; ++i) ToFloats(kKept, raw[i], x[i]);
+  for (int i = 0; i < kIn; ++i) ToFloats(kStorage, raw[i], x[i]);
   ComputeFour(f, x, y);
   ONNX_FP8_UNROLL
   for (int i = 0; i < kOut; ++i) {
     if (out[i].HasFloats()) {
-      Store4(FloatsOut{out[i].r->y.data, kKept}, at, y[i]);
+      Store4(FloatsOut{out[i].r->y.data, kStorage}, at, y[i]);
     } else {
-      Round4(kKept, y[i]);
+      Round4(kStorage, y[i]);
     }
     if (out[i].Amax()) seen[i].Add4(y[i]);
     if (!out[i].HasCodes()) continue;
@@ -139,8 +140,8 @@ template <int kIn, int kOut>
 bool IsWhole(const QuantizedElements<kIn, kOut>& e) {
   bool narrow = AreBFloat16(e.in);
   for (const Result& r : e.out) {
-    narrow =
-        narrow && AreBFloat16({AsOperand(r.y)}) && r.rounded == Kept::kBFloat16;
+    narrow = narrow && AreBFloat16({AsOperand(r.y)}) &&
+             r.rounded == Storage::kBFloat16;
   }
   return narrow && e.n % kPerThread == 0 && e.sizes.columns % kPerThread == 0 &&
          !Pads(e.sizes);
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
   for (int i = 0; i < kOut; ++i) out[i] = ResultWriter(e.out[i], writes);
   AmaxPart seen[kOut];
   const MatrixSizes& m = e.sizes;
-  Raw4 raw[kCodes][kIn];
+  Vector raw[kCodes][kIn];
   TransposeTilesOf<kOut>(
       blockIdx.x, blockIdx.y,
       [&](int i, int64_t row, int64_t column) {
@@ -172,14 +173,15 @@ __global__ void __launch_bounds__(kTransposeThreads, 1)
           if (at >= e.n) return;
           ONNX_FP8_UNROLL
           for (int j = 0; j < kIn; ++j) {
-            raw[i][j] = LoadRaw4(Known<true>(e.in[j]), at);
+            raw[i][j] = LoadVector4(Known<true>(e.in[j]), at);
           }
           return;
         }
-        const WordPlace place = PlaceOf(e, row, column);
-        if (!place.whole) return;
+        const WordBounds bounds = BoundsOf(e, row, column);
+        if (!bounds.whole) return;
         ONNX_FP8_UNROLL
-        for (int j = 0; j < kIn; ++j) raw[i][j] = LoadRaw4(e.in[j], place.at);
+        for (int j = 0; j < kIn; ++j)
+          raw[i][j] = LoadVector4(e.in[j], bounds.at);
       },
       [&](int i, int64_t row, int64_t column, uint32_t(&codes)[kOut]) {
         for (int j = 0; j < kOut; ++j) codes[j] = 0;

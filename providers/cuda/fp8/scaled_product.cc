@@ -52,8 +52,8 @@ int64_t BlocksAlongOuter(const ScaledOperand& x, int64_t outer) {
   return x.mode == ScaleMode::kBlock128 ? DivideUp(outer, kBlockSize) : outer;
 }
 
-// Both operands and the place of the sums.
-struct Placed {
+// Where both operands and the sums lie.
+struct ProductLayout {
   Side a, b;
   float* sums;   // null: the product goes straight into the result
   size_t bytes;  // of the workspace
@@ -61,9 +61,10 @@ struct Placed {
 
 // In a workspace at that address, which need not be memory: cuBLASLt's comes
 // first.
-Placed Place(uintptr_t workspace, const ScaledOperand& a,
-             const ScaledOperand& b, bool to_sums) {
-  Placed p = {.a = {}, .b = {}, .sums = nullptr, .bytes = kProductWorkspace};
+ProductLayout LayOut(uintptr_t workspace, const ScaledOperand& a,
+                     const ScaledOperand& b, bool to_sums) {
+  ProductLayout p = {
+      .a = {}, .b = {}, .sums = nullptr, .bytes = kProductWorkspace};
   auto take = [&](int64_t more) {
     auto* at = reinterpret_cast<uint8_t*>(workspace + p.bytes);
     p.bytes += Aligned(more);
@@ -113,8 +114,9 @@ Size SizeOf(const Shape& shape) {
   return {NumElements(lead), shape.back()};
 }
 
-// How a product is computed.
-struct Way {
+// What the library's product computes beside the sums, its epilogue; the rest
+// is left to FinishProduct.
+struct Epilogue {
   bool outer_inside =
       false;  // scales of outer elements are part of the product
   bool addend_inside = false;
@@ -122,27 +124,29 @@ struct Way {
 };
 
 Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
-                  const ScaledOperand& b, const Placed& p, const Way& way,
-                  const Added& added, const FloatsOut& y) {
+                  const ScaledOperand& b, const ProductLayout& p,
+                  const Epilogue& epilogue, const Added& added,
+                  const FloatsOut& y) {
   auto matrix = [&](const ScaledOperand& x, const Side& side) {
-    bool later = x.mode == ScaleMode::kOuter && !way.outer_inside;
+    bool later = x.mode == ScaleMode::kOuter && !epilogue.outer_inside;
     return Matrix{.data = side.codes,
                   .dtype = x.dtype,
                   .mode = later ? ScaleMode::kOne : x.mode,
                   .scales = later ? nullptr : side.scales};
   };
-  Product product = {.m = p.a.outer,
-                     .n = p.b.outer,
-                     .k = p.a.k,
-                     .a = matrix(a, p.a),
-                     .b = matrix(b, p.b),
-                     .y = p.sums ? p.sums : y.data,
-                     .y_dtype = p.sums ? DType::kFloat : KeptDType(y.kept)};
+  Product product = {
+      .m = p.a.outer,
+      .n = p.b.outer,
+      .k = p.a.k,
+      .a = matrix(a, p.a),
+      .b = matrix(b, p.b),
+      .y = p.sums ? p.sums : y.data,
+      .y_dtype = p.sums ? DType::kFloat : StorageDType(y.storage)};
   product.b.transposed = true;
-  if (way.addend_inside && added.kind == Addend::kBias) {
+  if (epilogue.addend_inside && added.kind == Addend::kBias) {
     product.bias = added.c.data;
-    product.bias_dtype = KeptDType(added.c.kept);
-  } else if (way.addend_inside) {
+    product.bias_dtype = StorageDType(added.c.storage);
+  } else if (epilogue.addend_inside) {
     product.c = added.c.data;
     product.beta = 1;
   }
@@ -153,29 +157,31 @@ Product ProductOf(const KernelContext& ctx, const ScaledOperand& a,
 }
 
 // An operand's scales as factors of the sums.
-const float* FactorsOf(const ScaledOperand& x, const Way& way) {
-  bool later = x.mode == ScaleMode::kOuter && !way.outer_inside;
+const float* FactorsOf(const ScaledOperand& x, const Epilogue& epilogue) {
+  bool later = x.mode == ScaleMode::kOuter && !epilogue.outer_inside;
   return later ? static_cast<const float*>(x.scales) : nullptr;
 }
 
 // Without a queue, a forecast for Hopper and cuBLASLt 12.9 or later.
-bool HasWay(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
-            const Way& way, const Added& added, const FloatsOut& y) {
+bool LibraryHas(KernelContext& ctx, const ScaledOperand& a,
+                const ScaledOperand& b, const Epilogue& epilogue,
+                const Added& added, const FloatsOut& y) {
   if (!ctx.queue()) {
     bool tiles = a.mode == ScaleMode::kBlock128 && b.mode == a.mode;
     return a.mode != ScaleMode::kMx && !tiles;
   }
-  return QueueOf(ctx).Own<Products>().Has(
-      ProductOf(ctx, a, b, Place(0, a, b, way.finishes), way, added, y));
+  return QueueOf(ctx).Own<Products>().Has(ProductOf(
+      ctx, a, b, LayOut(0, a, b, epilogue.finishes), epilogue, added, y));
 }
 
 // Whether a product of the dtype may add the operand by itself.
 bool TakesAddend(DType operands, const Added& added, const FloatsOut& y) {
   switch (added.kind) {
     case Addend::kBias:
-      return TakesBias(operands, KeptDType(y.kept), KeptDType(added.c.kept));
+      return TakesBias(operands, StorageDType(y.storage),
+                       StorageDType(added.c.storage));
     case Addend::kMatrix:
-      return y.kept == Kept::kFloat && added.c.kept == Kept::kFloat;
+      return y.storage == Storage::kFloat && added.c.storage == Storage::kFloat;
     default:
       return true;
   }
@@ -183,17 +189,18 @@ bool TakesAddend(DType operands, const Added& added, const FloatsOut& y) {
 
 // Everything inside the product if cuBLASLt has that; else what is added and
 // factors of outer elements are left to one pass over the sums.
-Way WayOf(KernelContext& ctx, const ScaledOperand& a, const ScaledOperand& b,
-          const Added& added, const FloatsOut& y, const Size& size) {
+Epilogue EpilogueOf(KernelContext& ctx, const ScaledOperand& a,
+                    const ScaledOperand& b, const Added& added,
+                    const FloatsOut& y, const Size& size) {
   bool pads = PaddedSize(a.codes.outer()) != size.m ||
               PaddedSize(b.codes.outer()) != size.n;
   bool outer = a.mode == ScaleMode::kOuter || b.mode == ScaleMode::kOuter;
-  Way inside = {.outer_inside = outer,
-                .addend_inside = added.kind != Addend::kNone};
+  Epilogue inside = {.outer_inside = outer,
+                     .addend_inside = added.kind != Addend::kNone};
   bool fits = !pads && a.codes.k() > 0 && (!outer || a.mode == b.mode) &&
               TakesAddend(a.dtype, added, y);
   bool asks = outer || inside.addend_inside;
-  if (fits && asks && HasWay(ctx, a, b, inside, added, y)) return inside;
+  if (fits && asks && LibraryHas(ctx, a, b, inside, added, y)) return inside;
   return {.finishes = pads || asks};
 }
 
@@ -245,11 +252,12 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
   FloatsOut y = FloatsTo(ctx, 0, shape);
   if (m == 0 || n == 0) return;
   Queue& queue = QueueOf(ctx);
-  Way way = WayOf(ctx, a, b, added, y, {m, n});
-  size_t bytes = Place(0, a, b, way.finishes).bytes;
+  Epilogue epilogue = EpilogueOf(ctx, a, b, added, y, {m, n});
+  size_t bytes = LayOut(0, a, b, epilogue.finishes).bytes;
   void* workspace = ctx.Workspace(bytes);
-  Placed p = Place(reinterpret_cast<uintptr_t>(workspace), a, b, way.finishes);
-  Product product = ProductOf(ctx, a, b, p, way, added, y);
+  ProductLayout p =
+      LayOut(reinterpret_cast<uintptr_t>(workspace), a, b, epilogue.finishes);
+  Product product = ProductOf(ctx, a, b, p, epilogue, added, y);
   if (product.k > 0) {
     Pack(queue, a, p.a);
     Pack(queue, b, p.b);
@@ -259,13 +267,13 @@ void MultiplyScaled(KernelContext& ctx, const ScaledOperand& a,
     ONNX_FP8_CUDA(cudaMemsetAsync(
         product.y, 0, elements * ByteSize(product.y_dtype), queue.stream()));
   }
-  if (!way.finishes) return;
+  if (!epilogue.finishes) return;
   FinishProduct(queue, {.m = m,
                         .n = n,
                         .sum = p.sums,
                         .ld = product.n,
-                        .row_scale = FactorsOf(a, way),
-                        .column_scale = FactorsOf(b, way),
+                        .row_scale = FactorsOf(a, epilogue),
+                        .column_scale = FactorsOf(b, epilogue),
                         .c = added.c,
                         .c_row = added.RowOf(n),
                         .c_column = 1,
@@ -279,16 +287,16 @@ size_t ScaledWorkspace(KernelContext& ctx, const ScaledOperand& a,
   Added added = AddedIn(ctx, addend, shape);
   Size size = SizeOf(shape);
   if (size.m == 0 || size.n == 0) return 0;
-  Way way = WayOf(ctx, a, b, added, y, size);
-  return Place(0, a, b, way.finishes).bytes;
+  Epilogue epilogue = EpilogueOf(ctx, a, b, added, y, size);
+  return LayOut(0, a, b, epilogue.finishes).bytes;
 }
 
 bool HasProduct(KernelContext& ctx, const ScaledOperand& a,
                 const ScaledOperand& b, Addend addend, const Shape& shape) {
   FloatsOut y = FloatsTo(ctx, 0, shape);
   Added added = AddedIn(ctx, addend, shape);
-  Way way = WayOf(ctx, a, b, added, y, SizeOf(shape));
-  return HasWay(ctx, a, b, way, added, y);
+  Epilogue epilogue = EpilogueOf(ctx, a, b, added, y, SizeOf(shape));
+  return LibraryHas(ctx, a, b, epilogue, added, y);
 }
 
 }  // namespace onnx_fp8::cuda

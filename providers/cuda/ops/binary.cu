@@ -222,8 +222,8 @@ void CheckPair(const KernelContext& ctx, const Tensor& a, const Tensor& b) {
 template <typename Op>
 void Floats(KernelContext& ctx) {
   const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
-  KeptAs(ctx, a.dtype());
-  KeptAs(ctx, b.dtype());
+  StorageOf(ctx, a.dtype());
+  StorageOf(ctx, b.dtype());
   MapBroadcast<float, float>(
       ctx, 0, 1, BroadcastShapes(a.shape(), b.shape(), ctx.Where()), Op());
 }
@@ -386,7 +386,7 @@ struct DivideBy {
 
 // Traffic: the sum is read and written once more.
 void Mean(KernelContext& ctx) {
-  KeptAs(ctx, Operand(ctx, 0).dtype());
+  StorageOf(ctx, Operand(ctx, 0).dtype());
   Variadic<AddOp>(ctx);
   const Tensor sum[] = {ctx.Out(0)};
   Tensor mean[] = {ctx.Out(0)};

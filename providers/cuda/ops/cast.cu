@@ -64,31 +64,26 @@ __device__ To Converted(From x) {
   }
 }
 
-// Elements that one thread moves at once.
-template <typename T>
-struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Four {
-  T x[4];
-};
-
 // All loads start before the first store. REQUIRES: x and y are aligned to 16
 // bytes.
 template <typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     ConvertKernel(const From* x, To* y, int64_t n) {
   int64_t first = blockIdx.x * kPerBlock + threadIdx.x;
-  Four<From> in[kAtOnce];
+  VectorOf4<From> in[kAtOnce];
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = first + v * kThreads;
-    if ((at + 1) * 4 <= n) in[v] = reinterpret_cast<const Four<From>*>(x)[at];
+    if ((at + 1) * 4 <= n)
+      in[v] = reinterpret_cast<const VectorOf4<From>*>(x)[at];
   }
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
     int64_t at = first + v * kThreads;
     if ((at + 1) * 4 > n) continue;
-    Four<To> out;
+    VectorOf4<To> out;
     for (int k = 0; k < 4; ++k) out.x[k] = Converted<To>(Number(in[v].x[k]));
-    reinterpret_cast<Four<To>*>(y)[at] = out;
+    reinterpret_cast<VectorOf4<To>*>(y)[at] = out;
   }
   int64_t rest = n / 4 * 4 + threadIdx.x;
   if (blockIdx.x + 1 == gridDim.x && rest < n) {
@@ -130,9 +125,9 @@ void ForType(DType dtype, const std::string& where, Fn fn) {
 }
 
 struct Same {
-  Kept kept;
+  Storage storage;
   __device__ void operator()(const float (&in)[1], float (&out)[1]) const {
-    out[0] = Rounded(kept, in[0]);
+    out[0] = Rounded(storage, in[0]);
   }
 };
 
@@ -160,22 +155,22 @@ constexpr int64_t kRoundRun = kPerBlock * kPerThread;
 __global__ void __launch_bounds__(kThreads) RoundKernel(Many<Rounding> many) {
   int tensor = TensorOf(many, blockIdx.x);
   const Rounding& z = many.tensors[tensor];
-  const FloatsIn from = {z.x.data, Kept::kFloat};
+  const FloatsIn from = {z.x.data, Storage::kFloat};
   int64_t first = (blockIdx.x - many.begin[tensor]) * kRoundRun;
-  Raw4 raw[kAtOnce];
+  Vector raw[kAtOnce];
   AmaxPart seen;
   auto place = [&](int v) {
     return first + (v * kThreads + int64_t{threadIdx.x}) * kPerThread;
   };
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
-    if (place(v) + kPerThread <= z.n) raw[v] = LoadRaw4(from, place(v));
+    if (place(v) + kPerThread <= z.n) raw[v] = LoadVector4(from, place(v));
   }
   ONNX_FP8_UNROLL
   for (int v = 0; v < kAtOnce; ++v) {
     if (place(v) + kPerThread > z.n) continue;
     float x[kPerThread];
-    ToFloats(Kept::kFloat, raw[v], x);
+    ToFloats(Storage::kFloat, raw[v], x);
     Store4(z.y, place(v), x);
     if (z.amax) seen.Add4(x);
   }
@@ -190,10 +185,10 @@ void RoundMany(std::span<KernelContext> nodes) {
   std::vector<Rounding> all;
   for (KernelContext& ctx : nodes) {
     const Tensor& x = Operand(ctx, 0);
-    Kept to = KeptAs(ctx, static_cast<DType>(ctx.Int("to", 0)));
+    Storage to = StorageOf(ctx, static_cast<DType>(ctx.Int("to", 0)));
     FloatsOut y = FloatsTo(ctx, 0, x.shape());
     bool narrows = x.dtype() == DType::kFloat && y.data != x.raw() &&
-                   y.kept == to && to != Kept::kFloat;
+                   y.storage == to && to != Storage::kFloat;
     if (narrows) {
       all.push_back({FloatsOf(ctx, 0), y, x.size(), ClearedAmax(ctx, 0)});
     } else {

@@ -245,7 +245,7 @@ __device__ void AddRows(const In<float>& dy, const uint32_t* from, uint32_t i,
     for (uint32_t v = 0; v < kAtOnce; ++v) rows[v] = from[i + v * step];
     ONNX_FP8_UNROLL
     for (uint32_t v = 0; v < kAtOnce; ++v) {
-      LoadEach(dy, base + rows[v] * inner, values[v]);
+      LoadElements(dy, base + rows[v] * inner, values[v]);
     }
     ONNX_FP8_UNROLL
     for (uint32_t v = 0; v < kAtOnce; ++v) {
@@ -255,7 +255,7 @@ __device__ void AddRows(const In<float>& dy, const uint32_t* from, uint32_t i,
   ONNX_FP8_KEEP_LOOP
   for (; i < count; i += step) {
     float values[kEach];
-    LoadEach(dy, base + from[i] * inner, values);
+    LoadElements(dy, base + from[i] * inner, values);
     for (int k = 0; k < kEach; ++k) sum[k] += values[k];
   }
 }

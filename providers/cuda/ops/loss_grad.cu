@@ -123,11 +123,11 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
   int64_t row = blockIdx.x, classes = p.labels.classes;
   int64_t first = blockIdx.y * kPartOfRow + int64_t{threadIdx.x} * kPerThread;
   constexpr int64_t kStep = int64_t{kThreads} * kPerThread;
-  Raw4 raw[kPartVectors];
+  Vector raw[kPartVectors];
   ONNX_FP8_UNROLL
   for (int v = 0; v < kPartVectors; ++v) {
     int64_t column = first + v * kStep;
-    if (column < classes) raw[v] = LoadRaw4(scores, row * classes + column);
+    if (column < classes) raw[v] = LoadVector4(scores, row * classes + column);
   }
   const float share = ShareOf(p);
   const RowTerms terms = TermsOf(p, row);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) WholeRowsGradKernel(ScoresGrad p) {
     int64_t column = first + v * kStep;
     if (column >= classes) continue;
     float x[kPerThread];
-    ToFloats(scores.kept, raw[v], x);
+    ToFloats(scores.storage, raw[v], x);
     terms.Slopes(column, share, x);
     Store4(dx, row * classes + column, x);
     if (p.amax) seen.Add4(x);
@@ -155,8 +155,8 @@ struct ScoresWithGrad {
 };
 
 // Bytes of a vector in shared memory.
-__host__ __device__ constexpr int HeldBytes(Kept kept) {
-  return kept == Kept::kFloat ? 16 : 8;
+__host__ __device__ constexpr int HeldBytes(Storage storage) {
+  return storage == Storage::kFloat ? 16 : 8;
 }
 
 // Vectors that a thread reads at once.
@@ -166,18 +166,18 @@ constexpr int kReadAtOnce = kNarrow ? 4 : 2;
 // What shared memory holds of a row, as the row is kept.
 struct HeldRow {
   void* memory;
-  Kept kept;
+  Storage storage;
 
-  __device__ void Set(int64_t i, const Raw4& raw) const {
+  __device__ void Set(int64_t i, const Vector& raw) const {
     const auto& w = raw.words;
-    if (kept == Kept::kFloat) {
+    if (storage == Storage::kFloat) {
       static_cast<uint4*>(memory)[i] = make_uint4(w[0], w[1], w[2], w[3]);
     } else {
       static_cast<uint2*>(memory)[i] = make_uint2(w[0], w[1]);
     }
   }
-  __device__ Raw4 Get(int64_t i) const {
-    if (kept == Kept::kFloat) {
+  __device__ Vector Get(int64_t i) const {
+    if (storage == Storage::kFloat) {
       uint4 x = static_cast<const uint4*>(memory)[i];
       return {x.x, x.y, x.z, x.w};
     }
@@ -212,7 +212,7 @@ __device__ void WriteRow(const ScoresGrad& p, int thread, const Row& row,
   for (int64_t part = DivideUp(end - begin, kStep * kVectors) - 1; part >= 0;
        --part) {
     const int64_t first = begin + part * kStep * kVectors + thread;
-    Raw4 raw[kVectors];
+    Vector raw[kVectors];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       int64_t i = first + v * kStep;
@@ -223,7 +223,7 @@ __device__ void WriteRow(const ScoresGrad& p, int thread, const Row& row,
       int64_t i = first + v * kStep;
       if (i >= end) continue;
       float four[kPerThread];
-      ToFloats(x.kept, raw[v], four);
+      ToFloats(x.storage, raw[v], four);
       terms.Slopes(column_of(i), share, four);
       Store4(dx, row.origin + i * kPerThread, four);
       if (p.amax) seen.Add4(four);
@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   Threads threads(shared);
   const FloatsIn x = Known<kNarrow>(p.grad.x);
   const HeldRow held = {
-      DynamicShared<char>() + threads.line() * p.held * HeldBytes(x.kept),
-      x.kept};
+      DynamicShared<char>() + threads.line() * p.held * HeldBytes(x.storage),
+      x.storage};
   const int64_t classes = p.losses.labels.classes;
   const float share = ShareOf(p.grad);
   // Thread 0 of a row adds here, which needs no registers.
@@ -256,13 +256,13 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   for (int64_t r = threads.first(); r < p.rows; r += threads.step()) {
     const Row row = AlignedRow(r, classes);
     const int64_t label = p.losses.labels.At(r);
-    auto keep = [&](int64_t i, const Raw4& raw) {
+    auto keep = [&](int64_t i, const Vector& raw) {
       if (i < p.held) held.Set(i, raw);
     };
     auto load = [&](int64_t i) {
-      if (label < 0) return Raw4();
+      if (label < 0) return Vector();
       if (i < p.held) return held.Get(i);
-      return LoadRaw4(x, row.origin + i * kPerThread);
+      return LoadVector4(x, row.origin + i * kPerThread);
     };
     float lse = 0;
     if (label < 0) {
@@ -371,7 +371,7 @@ size_t WithGradWorkspace(KernelContext& ctx) {
 template <bool kNarrow, int kWarps>
 void StartWithGrad(const KernelContext& ctx, ScoresWithGrad p) {
   constexpr int kRows = RowThreads<kWarps>::kRows;
-  const int vector = HeldBytes(p.grad.x.kept) * kRows;
+  const int vector = HeldBytes(p.grad.x.storage) * kRows;
   const int most = std::min(MostShared() - kStaticBytes, kMostHeld);
   // A row has two incomplete vectors at most.
   p.held = static_cast<int>(std::min<int64_t>(

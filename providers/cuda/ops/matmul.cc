@@ -39,7 +39,7 @@ DType CommonDType(const Tensor& a, const Tensor& b) {
 
 // Whether a product of operands of that dtype can round its result to y's.
 bool WritesResult(DType operands, const FloatsOut& y) {
-  return y.kept == Kept::kFloat || operands == KeptDType(y.kept);
+  return y.storage == Storage::kFloat || operands == StorageDType(y.storage);
 }
 
 // The kernel's workspace: cuBLASLt's, and behind it copies of operands as
@@ -77,7 +77,7 @@ Prepared Prepare(KernelContext& ctx, const Tensor& a, const Tensor& b,
   if (parts.sums > 0) {
     p.sums = at + parts.a + parts.b;
   } else {
-    p.sums_dtype = KeptDType(y.kept);
+    p.sums_dtype = StorageDType(y.storage);
   }
   return p;
 }
@@ -142,8 +142,8 @@ void Clear(const Queue& queue, void* y, DType dtype, int64_t n) {
 
 void MatMul(KernelContext& ctx) {
   const Tensor &a = Operand(ctx, 0), &b = Operand(ctx, 1);
-  KeptAs(ctx, a.dtype());
-  KeptAs(ctx, b.dtype());
+  StorageOf(ctx, a.dtype());
+  StorageOf(ctx, b.dtype());
   Sizes s = SizesOf(ctx, a, b);
   FloatsOut y = FloatsTo(ctx, 0, s.y);
   int64_t size = NumElements(s.y);
@@ -195,8 +195,8 @@ GemmCall CallOf(KernelContext& ctx) {
   Check(a.rank() == 2 && b.rank() == 2, "[", ctx.Where(),
         "] expected matrices, got ", ToString(a.shape()), " and ",
         ToString(b.shape()));
-  KeptAs(ctx, a.dtype());
-  KeptAs(ctx, b.dtype());
+  StorageOf(ctx, a.dtype());
+  StorageOf(ctx, b.dtype());
   bool ta = ctx.Int("transA", 0) != 0, tb = ctx.Int("transB", 0) != 0;
   GemmCall g = {.ta = ta,
                 .tb = tb,
@@ -220,11 +220,12 @@ GemmCall CallOf(KernelContext& ctx) {
   DType operands = CommonDType(a, b);
   // One row may lie where its bias does; a plan does not know yet.
   bool apart = g.m > 1 || g.c.data != g.y.data;
-  g.is_bias = g.beta == 1 && g.k > 0 && apart && shape == Shape{g.n} &&
-              WritesResult(operands, g.y) &&
-              TakesBias(operands, KeptDType(g.y.kept), KeptDType(g.c.kept));
-  g.is_sum = g.k > 0 && shape == Shape{g.m, g.n} && g.c.kept == Kept::kFloat &&
-             g.y.kept == Kept::kFloat;
+  g.is_bias =
+      g.beta == 1 && g.k > 0 && apart && shape == Shape{g.n} &&
+      WritesResult(operands, g.y) &&
+      TakesBias(operands, StorageDType(g.y.storage), StorageDType(g.c.storage));
+  g.is_sum = g.k > 0 && shape == Shape{g.m, g.n} &&
+             g.c.storage == Storage::kFloat && g.y.storage == Storage::kFloat;
   return g;
 }
 
@@ -256,7 +257,7 @@ void Gemm(KernelContext& ctx) {
          .beta = g.is_sum ? g.beta : 0,
          .c = g.is_sum ? g.c.data : nullptr,
          .bias = g.is_bias ? g.c.data : nullptr,
-         .bias_dtype = KeptDType(g.c.kept)},
+         .bias_dtype = StorageDType(g.c.storage)},
         p.workspace, queue);
   }
   if (p.sums == y.data) return;

@@ -109,7 +109,7 @@ Walk Merged(std::span<const int64_t> shape, std::span<const int64_t> from,
 
 // Makes the elements as wide as all runs and addresses allow. Returns the bytes
 // of an element.
-size_t Widen(Walk& w, size_t bytes, const void* src, const void* dst) {
+size_t Vectorize(Walk& w, size_t bytes, const void* src, const void* dst) {
   int last = w.axes - 1;
   if (last < 0 || w.from[last] != 1 || w.to[last] != 1) return bytes;
   size_t unit = UnitOf(bytes, {src, dst}, {w.sizes[last]});
@@ -258,7 +258,7 @@ void CopyStrided(KernelContext& ctx, std::span<const int64_t> shape,
                  std::span<const int64_t> dst_strides) {
   Walk w = Merged(shape, src_strides, dst_strides, ctx.Where());
   if (w.n == 0) return;
-  ForUnit(Widen(w, width, src, dst), [&]<typename T>() {
+  ForUnit(Vectorize(w, width, src, dst), [&]<typename T>() {
     Move(ctx, w, static_cast<const T*>(src), static_cast<T*>(dst));
   });
 }

@@ -149,9 +149,9 @@ template <bool kCentered>
 __device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
                                float (&x)[kPerThread]) {
   float scale[kPerThread], bias[kPerThread] = {};
-  Load4({p.scale.data.data, Kept::kFloat}, i * kPerThread, scale);
+  Load4({p.scale.data.data, Storage::kFloat}, i * kPerThread, scale);
   if (kCentered && p.bias.data.data) {
-    Load4({p.bias.data.data, Kept::kFloat}, i * kPerThread, bias);
+    Load4({p.bias.data.data, Storage::kFloat}, i * kPerThread, bias);
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
@@ -237,10 +237,10 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   int thread = threads.thread();
   int64_t n = p.sizes.n;
   const WholeRow row = {static_cast<int>(n / kPerThread)};
-  const VectorWriter writer(y, OfBranch<kKinds>(p.y.y).kept);
+  const VectorWriter writer(y, OfBranch<kKinds>(p.y.y).storage);
   const FloatsIn a = OfStream<kKinds>(p.a), b = OfBranch<kKinds>(p.b);
   const FloatsOut to_sum = OfStream<kKinds>(p.sum);
-  Raw4 of_a[kVectors], of_b[kVectors];
+  Vector of_a[kVectors], of_b[kVectors];
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
     LoadRaw<kStep>(a, row, r * n, thread, of_a);
@@ -257,13 +257,13 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
   AmaxPart seen;
   load(threads.first());
   for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
-    HeldVectors<kKinds == Kinds::kBFloat16 && !kAdd, kVectors> x;
+    RowFragment<kKinds == Kinds::kBFloat16 && !kAdd, kVectors> x;
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      x.Set(a.kept, v, of_a[v]);
+      x.Set(a.storage, v, of_a[v]);
       if constexpr (kAdd) {
         float other[kPerThread];
-        ToFloats(b.kept, of_b[v], other);
+        ToFloats(b.storage, of_b[v], other);
         for (int k = 0; k < kPerThread; ++k) x.x[v][k] += other[k];
       }
     }
@@ -491,12 +491,12 @@ Weights WeightsIn(KernelContext& ctx, size_t i, const NormRows& rows,
   Check(t.dtype() == DType::kFloat, "[", ctx.Where(), "] expected input ", i,
         " of dtype ", Name(DType::kFloat), ", got ", Name(t.dtype()));
   WeightSizes z = WeightSizesOf(ctx, i, rows);
-  if (z.bytes() == 0) return {{t.raw(), Kept::kFloat}, z.of_x};
+  if (z.bytes() == 0) return {{t.raw(), Storage::kFloat}, z.of_x};
   void* to = static_cast<std::byte*>(ctx.Workspace(bytes)) + used;
   used += z.bytes();
   CopyStrided(ctx, z.to, sizeof(float), t.raw(),
               BroadcastStrides(z.from, z.to.size()), to, Strides(z.to));
-  return {{to, Kept::kFloat}, z.of_x};
+  return {{to, Storage::kFloat}, z.of_x};
 }
 
 template <bool kAdd, bool kCentered>
@@ -519,8 +519,8 @@ FloatsOut StatisticsTo(KernelContext& ctx, size_t i, const NormRows& rows) {
   }
   Check(IsFloat(dtype), "[", ctx.Where(),
         "] expected a float dtype in stash_type, got ", Name(dtype));
-  Kept kept = KeptAs(ctx, dtype);
-  return {ctx.Out(i, dtype, rows.statistics).raw(), kept};
+  Storage storage = StorageOf(ctx, dtype);
+  return {ctx.Out(i, dtype, rows.statistics).raw(), storage};
 }
 
 // With kAdd, the sum's second operand comes before the scale, and the sum is
@@ -536,7 +536,7 @@ void Normalization(KernelContext& ctx) {
     CheckOperand(ctx, 1, DType::kFloat, x.shape());
     p.b = FloatsOf(ctx, 1);
     // The sum is the same either way: the kernels know a as the stream.
-    if (p.a.kept != Kept::kFloat) std::swap(p.a, p.b);
+    if (p.a.storage != Storage::kFloat) std::swap(p.a, p.b);
     p.sum = FloatsTo(ctx, 0, x.shape());
   }
   Operand(ctx, k + 1);

@@ -22,19 +22,20 @@ inline Kinds KindsOf(std::initializer_list<FloatsIn> stream,
                      std::initializer_list<FloatsIn> branch) {
   if (!AreBFloat16(branch)) return Kinds::kAny;
   if (AreBFloat16(stream)) return Kinds::kBFloat16;
-  return AreKept(Kept::kFloat, stream) ? Kinds::kFloatStream : Kinds::kAny;
+  return AreStoredAs(Storage::kFloat, stream) ? Kinds::kFloatStream
+                                              : Kinds::kAny;
 }
 
 // A tensor of the stream, or of a branch. T: FloatsIn or FloatsOut.
 template <Kinds kKinds, typename T>
 __device__ T OfStream(T x) {
-  if (kKinds == Kinds::kBFloat16) x.kept = Kept::kBFloat16;
-  if (kKinds == Kinds::kFloatStream) x.kept = Kept::kFloat;
+  if (kKinds == Kinds::kBFloat16) x.storage = Storage::kBFloat16;
+  if (kKinds == Kinds::kFloatStream) x.storage = Storage::kFloat;
   return x;
 }
 template <Kinds kKinds, typename T>
 __device__ T OfBranch(T x) {
-  if (kKinds != Kinds::kAny) x.kept = Kept::kBFloat16;
+  if (kKinds != Kinds::kAny) x.storage = Storage::kBFloat16;
   return x;
 }
 

@@ -209,9 +209,10 @@ __device__ void StorePartial(const NormGrad& p, int64_t part,
     if (threadIdx.x >= Threads::kThreadsOfRow) return;
   }
   AmaxPart unused;
-  StoreVectors<Threads::kThreadsOfRow>(
-      FloatsOut{p.partial, Kept::kFloat}, RowByColumns(part, p.sizes.n).From(0),
-      threadIdx.x % Threads::kThreadsOfRow, x, unused);
+  StoreVectors<Threads::kThreadsOfRow>(FloatsOut{p.partial, Storage::kFloat},
+                                       RowByColumns(part, p.sizes.n).From(0),
+                                       threadIdx.x % Threads::kThreadsOfRow, x,
+                                       unused);
 }
 
 template <bool kCentered, int kWarps, int kVectors>
@@ -277,7 +278,7 @@ __device__ void ScaleWhole(const NormGrad& p, const WholeRow& row, int i,
                            float (&dh)[kPerThread]) {
   for (float& d : dh) d = 0;
   if (i < row.vectors) {
-    Load4({p.scale.data, Kept::kFloat}, i * kPerThread, dh);
+    Load4({p.scale.data, Storage::kFloat}, i * kPerThread, dh);
   }
   for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
 }
@@ -290,7 +291,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
     WholeNormGradKernel(NormGrad p) {
   if (IsDone(p.dx)) return;
   constexpr bool kPacked = kKinds == Kinds::kBFloat16;
-  const Kept of_dx = OfStream<kKinds>(p.dx.y).kept;
+  const Storage of_dx = OfStream<kKinds>(p.dx.y).storage;
   const FloatsIn from_dy = OfBranch<kKinds>(p.dy);
   const FloatsIn from_x = OfStream<kKinds>(p.x);
   const FloatsIn from_more = OfStream<kKinds>(p.more);
@@ -304,7 +305,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   int64_t n = p.sizes.n;
   const WholeRow row = {static_cast<int>(n / kPerThread)};
   float dscale[kVectors][kPerThread] = {}, dbias[kVectors][kPerThread] = {};
-  Raw4 of_dy[kVectors], of_x[kVectors], of_more[kVectors];
+  Vector of_dy[kVectors], of_x[kVectors], of_more[kVectors];
   Slopes known = {};
   auto load = [&](int64_t r) {
     if (r >= p.sizes.rows) return;
@@ -316,13 +317,13 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
   AmaxPart seen;
   load(threads.first());
   for (int64_t r = threads.first(); r < p.sizes.rows; r += threads.step()) {
-    HeldVectors<kKinds != Kinds::kAny, kVectors> all_dy;
-    HeldVectors<kPacked, kVectors> all_x;
-    Raw4 raw_more[kVectors];
+    RowFragment<kKinds != Kinds::kAny, kVectors> all_dy;
+    RowFragment<kPacked, kVectors> all_x;
+    Vector raw_more[kVectors];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      all_dy.Set(from_dy.kept, v, of_dy[v]);
-      all_x.Set(from_x.kept, v, of_x[v]);
+      all_dy.Set(from_dy.storage, v, of_dy[v]);
+      all_x.Set(from_x.storage, v, of_x[v]);
       if (kAdd) raw_more[v] = of_more[v];
     }
     Slopes s = known;
@@ -346,7 +347,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock, 1)
       float more[kPerThread] = {};
       all_dy.Get(v, dy);
       all_x.Get(v, x);
-      if (kAdd) ToFloats(from_more.kept, raw_more[v], more);
+      if (kAdd) ToFloats(from_more.storage, raw_more[v], more);
       ScaleWhole(p, row, thread + v * kStep, dy, dh);
       for (int k = 0; k < kPerThread; ++k) {
         float h = Normal(s, x[k]);
@@ -500,7 +501,7 @@ struct StartNormGrad {
       auto blocks =
           static_cast<unsigned>(std::min<int64_t>(p.sizes.rows, kMostBlocks));
       Launch(InverseKernel, blocks, kLongStep, 0, stream, p, inverses);
-      p.inverses = {inverses, Kept::kFloat};
+      p.inverses = {inverses, Storage::kFloat};
     }
     dim3 grid(static_cast<unsigned>(DivideUp(p.sizes.n, kTile)),
               static_cast<unsigned>(p.parts));

@@ -75,7 +75,7 @@ __device__ Slopes SlopesFrom(const NormGrad& p, Slopes s, float first,
 // dh = dy scale for vector i; scale comes from the cache.
 __device__ void Scale(const NormGrad& p, const RowPart& columns, int i,
                       const float (&dy)[kPerThread], float (&dh)[kPerThread]) {
-  LoadVector({p.scale.data, Kept::kFloat}, columns, i, 0, dh);
+  LoadVector({p.scale.data, Storage::kFloat}, columns, i, 0, dh);
   for (int k = 0; k < kPerThread; ++k) dh[k] *= dy[k];
 }
 

@@ -153,7 +153,7 @@ __device__ void AddElements(const In<T>& x, int64_t base, int64_t stride,
     T values[kAtOnce][kEach];
     ONNX_FP8_UNROLL
     for (int v = 0; v < kAtOnce; ++v) {
-      LoadEach(x, at, values[v]);
+      LoadElements(x, at, values[v]);
       at += next;
     }
     ONNX_FP8_UNROLL
@@ -164,7 +164,7 @@ __device__ void AddElements(const In<T>& x, int64_t base, int64_t stride,
   ONNX_FP8_KEEP_LOOP
   for (; i < end; i += step) {
     T values[kEach];
-    LoadEach(x, at, values);
+    LoadElements(x, at, values);
     at += next;
     for (int k = 0; k < kEach; ++k) acc[k] = Op::Add(acc[k], values[k]);
   }
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         int64_t offset[1];
         Offsets(r.reduced, i, offset);
         T values[kEach];
-        LoadEach(r.x, base[0] + offset[0], values);
+        LoadElements(r.x, base[0] + offset[0], values);
         for (int k = 0; k < kEach; ++k) acc[k] = Op::Add(acc[k], values[k]);
       }
     }
@@ -442,7 +442,7 @@ void ForSums(const KernelContext& ctx, F f) {
   DType dtype = Operand(ctx, 0).dtype();
   if (dtype == DType::kInt64) return f.template operator()<int64_t, uint64_t>();
   if (dtype == DType::kInt32) return f.template operator()<int32_t, uint32_t>();
-  KeptAs(ctx, dtype);
+  StorageOf(ctx, dtype);
   f.template operator()<float, float>();
 }
 
@@ -501,12 +501,12 @@ void SumsOfMany(std::span<KernelContext> nodes) {
 
 template <typename Op, End kEnd>
 void FloatSums(KernelContext& ctx) {
-  KeptAs(ctx, Operand(ctx, 0).dtype());
+  StorageOf(ctx, Operand(ctx, 0).dtype());
   Reduce<Op, float, float>(ctx, kEnd);
 }
 
 void LogSumExp(KernelContext& ctx) {
-  KeptAs(ctx, Operand(ctx, 0).dtype());
+  StorageOf(ctx, Operand(ctx, 0).dtype());
   Reduce<LogSumExpOp, float, Exponentials>(ctx, End::kAsItIs);
 }
 

@@ -39,16 +39,16 @@ __device__ void LoadSome(FloatsIn x, int64_t i, float (&to)[1]) {
 
 // Their memory: all heads' loads start before the first number is needed.
 template <int kLength>
-using Raw = std::conditional_t<kLength == 4, Raw4, float>;
+using Raw = std::conditional_t<kLength == 4, Vector, float>;
 
-__device__ void LoadRawOf(FloatsIn x, int64_t i, Raw4& to) {
-  to = LoadRaw4(x, i);
+__device__ void LoadRawOf(FloatsIn x, int64_t i, Vector& to) {
+  to = LoadVector4(x, i);
 }
 __device__ void LoadRawOf(FloatsIn x, int64_t i, float& to) { to = Load(x, i); }
-__device__ void FromRaw(Kept kept, const Raw4& raw, float (&to)[4]) {
-  ToFloats(kept, raw, to);
+__device__ void FromRaw(Storage storage, const Vector& raw, float (&to)[4]) {
+  ToFloats(storage, raw, to);
 }
-__device__ void FromRaw(Kept, float raw, float (&to)[1]) { to[0] = raw; }
+__device__ void FromRaw(Storage, float raw, float (&to)[1]) { to[0] = raw; }
 
 template <int kLength>
 __device__ void StoreSome(FloatsOut y, int64_t i, float (&x)[kLength],
@@ -91,8 +91,8 @@ __device__ void Turn(const Turning& t, int64_t number, AmaxPart& seen) {
   for (int h = 0; h < kHeads; ++h) {
     if (head + h >= t.heads) continue;
     float x1[kLength], x2[kLength];
-    FromRaw(x.kept, raw1[h], x1);
-    FromRaw(x.kept, raw2[h], x2);
+    FromRaw(x.storage, raw1[h], x1);
+    FromRaw(x.storage, raw2[h], x2);
     for (int k = 0; k < kLength; ++k) {
       float s1 = kGrad ? sin2[k] : -sin1[k], s2 = kGrad ? -sin1[k] : sin2[k];
       float y1 = x1[k] * cos1[k] + x2[k] * s1;

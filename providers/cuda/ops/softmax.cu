@@ -21,8 +21,8 @@ struct Slices {
 };
 
 // All are floats of 32 bits, which the compiler may know.
-__device__ FloatsIn AsFloats(FloatsIn x) { return {x.data, Kept::kFloat}; }
-__device__ FloatsOut AsFloats(FloatsOut y) { return {y.data, Kept::kFloat}; }
+__device__ FloatsIn AsFloats(FloatsIn x) { return {x.data, Storage::kFloat}; }
+__device__ FloatsOut AsFloats(FloatsOut y) { return {y.data, Storage::kFloat}; }
 
 // The result from x: e^(x - shift) factor, or x - shift - log_sum.
 template <bool kLog>

@@ -87,8 +87,9 @@ class CudnnConvolutionTest
 constexpr size_t kMostWorkspace = size_t{16} << 20;
 
 void ExpectPlans(const ConvolutionSizes& z, ConvolutionPass pass) {
-  for (Kept kept : {Kept::kFloat, Kept::kBFloat16, Kept::kFloat16}) {
-    ConvolutionProblem problem = ProblemOf(z, kept);
+  for (Storage storage :
+       {Storage::kFloat, Storage::kBFloat16, Storage::kFloat16}) {
+    ConvolutionProblem problem = ProblemOf(z, storage);
     EXPECT_EQ(problem.pass, pass);
     EXPECT_LT(ConvolutionPlan(problem, kH100).workspace(), kMostWorkspace);
   }
@@ -143,7 +144,7 @@ TEST(CudnnConvolution, KernelsCompileAtRunTime) {
   if (OpenCudnn() == 0) return;
   for (bool transposed : {false, true}) {
     ConvolutionSizes z = SizesOf(Large(), transposed);
-    EXPECT_NO_THROW(ConvolutionPlan(ProblemOf(z, Kept::kBFloat16), kH100));
+    EXPECT_NO_THROW(ConvolutionPlan(ProblemOf(z, Storage::kBFloat16), kH100));
   }
 }
 
@@ -152,7 +153,7 @@ TEST(CudnnConvolution, FloatsUseNoTensorCores) {
   if (!HasCompiledEngines()) return;
   for (bool transposed : {false, true}) {
     ConvolutionSizes z = SizesOf(Large(), transposed);
-    EXPECT_EQ(ConvolutionPlan(ProblemOf(z, Kept::kFloat), kH100).workspace(),
+    EXPECT_EQ(ConvolutionPlan(ProblemOf(z, Storage::kFloat), kH100).workspace(),
               0u);
   }
 }
