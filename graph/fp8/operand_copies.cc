@@ -172,10 +172,11 @@ size_t OperandCopies::AddSlot(const ScaleSlot& slot,
 }
 
 float OperandCopies::StaticScale(const std::vector<ScaleSlot>& possible) const {
-  Check(!scales_.source.empty(), "[", graph_.file,
-        "] expected `scales` for static scaling, got none; `onnx-fp8 "
-        "calibrate` makes a file of them, a run with delayed scaling has them "
-        "too");
+  Check(
+      !scales_.source.empty(), "[", graph_.file,
+      "] expected `scales` for static scaling, got none; "
+      "`calibrate()` makes a file of them, a run with delayed scaling has them "
+      "too");
   for (const ScaleSlot& slot : possible) {
     auto it = scales_.by_key.find(slot.Key());
     if (it != scales_.by_key.end()) return it->second;

@@ -45,7 +45,7 @@ TEST(Spending, EndsWithTheBudget) {
   EXPECT_EQ(
       TakeError(spending, &Budgets::nodes, 1),
       "[m.onnx] expected at most 2k nodes once loops and functions are "
-      "unrolled, got more: `budgets` nodes=N raises the budget \"nodes\"");
+      "unrolled, got more: `budget` nodes=N raises the budget \"nodes\"");
   EXPECT_TRUE(spending.Has(&Budgets::visits, 1));
 }
 

@@ -279,7 +279,7 @@ def config_with_a_flipped_bit(folder):
     return resume()
 
 
-@cases("[run/config.json] holds a flag that does not fit: there is no flag --frobnicate")
+@cases("[run/config.json] holds a flag that does not fit: there is no option --frobnicate")
 def config_with_an_unknown_flag(folder):
     edit_config(folder, lambda config: config["flags"].update({"--frobnicate": ["1"]}))
     return resume()
