@@ -199,7 +199,7 @@ Flags::Flags(CommandHelp help, std::span<const Option> own)
 std::string Flags::Help() const {
   std::string text = Wrapped(InFlags(help_.summary), 0, "");
   text += "\nUsage: onnx-fp8 " + help_.command;
-  std::string arguments, lines, heading;
+  std::string arguments, lines, heading = "Options";
   for (const Option& option : options()) {
     if (!IsArgument(option)) continue;
     text += Concat(" ", option.name);
@@ -212,7 +212,7 @@ std::string Flags::Help() const {
     heading = headings_[i];
     lines += HelpLine(SpellingOf(options()[i]), InFlags(HelpOf(options()[i])));
   }
-  text += "  -h,--help               show this\n" + lines + "\n";
+  text += "Options:\n  -h,--help               show this\n" + lines + "\n";
   text += help_.examples.size() == 1 ? "Example:\n" : "Examples:\n";
   for (const std::string& line : help_.examples) {
     text += Wrapped("  " + line, 6, " \\");

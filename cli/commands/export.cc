@@ -37,22 +37,20 @@ const Option kExportOptions[] = {
     {"Own", "checkpoint", OptionKind::kFile,
      "of artifacts: a checkpoint in place of the folder's; of a run, for a "
      ".ckpt: the checkpoint of the artifacts that it began with"},
-    {"Own", "outputs", OptionKind::kList,
-     "of artifacts: the values that the model computes (default: the scores "
-     "that the loss reads)"},
     {"Own", "model", OptionKind::kFile,
      "for a run of a training step: the model that the step was made from, "
      "which gets the weights (default: the step gets all of its state)"},
 };
 
 CommandHelp ExportHelp() {
-  return {"export",
-          "Write the weights of a run: as the original model with these "
-          "weights, by PyTorch's names and layout, or for "
-          "onnxruntime-training.",
-          {{"Options", {"Own", "Best", "External", "Budget", "Machine"}}},
-          {"onnx-fp8 export runs/gpt -o trained.onnx",
-           "onnx-fp8 export runs/gpt -o weights.safetensors"}};
+  return {
+      "export",
+      "Write the weights of a run: as the original model with these "
+      "weights, by PyTorch's names and layout, or for "
+      "onnxruntime-training.",
+      {{"Options", {"Own", "Scores", "Best", "External", "Budget", "Machine"}}},
+      {"onnx-fp8 export runs/gpt -o trained.onnx",
+       "onnx-fp8 export runs/gpt -o weights.safetensors"}};
 }
 
 bool AnyEnds(const std::vector<std::string>& paths, const char* extension) {

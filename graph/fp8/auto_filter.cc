@@ -104,7 +104,7 @@ void CheckKnown(const SpeedTable& table, const Recipe& recipe) {
       !input.high_precision && input.granularity == Granularity::kBlock;
   Check(table.measured() || !block,
         "`auto_filter` h100: expected a recipe of tensors or rows, got ",
-        RecipeText(recipe), "; `bench()` with `save` measures others");
+        RecipeText(recipe), "; `bench()` measures others");
 }
 
 }  // namespace onnx_fp8

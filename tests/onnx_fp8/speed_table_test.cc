@@ -90,7 +90,7 @@ std::string Refusal(const std::string& text) {
   WriteText(path, text);
   std::string error = ErrorOf([&] { LoadSpeedTable(path); });
   const std::string what =
-      "[" + path + "] expected what `bench()` with `save` writes";
+      "[" + path + "] expected what `bench()` saves";
   EXPECT_TRUE(error.empty() || error.starts_with(what)) << error;
   return error.substr(std::min(error.size(), what.size()));
 }

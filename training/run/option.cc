@@ -64,6 +64,18 @@ T Parse(const Option& option, const std::string& text) {
   return InRange(option, error == std::errc() && stop == end, value, text);
 }
 
+OptionValue ParseWord(const Option& option, const std::string& text) {
+  if (option.kind == OptionKind::kInt) return Parse<int64_t>(option, text);
+  if (option.kind == OptionKind::kNumber) return Parse<double>(option, text);
+  if (option.kind == OptionKind::kChoice) {
+    const Words choices = SplitWords(ChoicesOf(option), '|');
+    if (std::ranges::find(choices, text) == choices.end()) {
+      Refuse(option, Alternatives(choices), ", got ", text);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> SplitWords(const std::string& text, char separator) {
@@ -91,18 +103,11 @@ OptionValue ParseOption(const Option& option, const Words& words) {
     if (!words.empty()) Refuse(option, "no value, got ", words[0]);
     return true;
   }
+  OptionValue value;
+  for (const std::string& word : words) value = ParseWord(option, word);
   if (words.empty()) Refuse(option, "a value, got none");
   if (words.size() > 1) Refuse(option, "once, got ", words.size(), " times");
-  const std::string& text = words[0];
-  if (option.kind == OptionKind::kInt) return Parse<int64_t>(option, text);
-  if (option.kind == OptionKind::kNumber) return Parse<double>(option, text);
-  if (option.kind == OptionKind::kChoice) {
-    const Words choices = SplitWords(ChoicesOf(option), '|');
-    if (std::ranges::find(choices, text) == choices.end()) {
-      Refuse(option, Alternatives(choices), ", got ", text);
-    }
-  }
-  return text;
+  return value;
 }
 
 OptionValue CheckOption(const Option& option, const OptionValue& value) {

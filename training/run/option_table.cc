@@ -177,7 +177,7 @@ const Option kOptions[] = {
         "layers that match one of these globs stay in fp32"),
     Row("Recipe", "auto_filter", kText,
         "layers that FP8 makes slower stay in fp32: h100 (torchao's figures) "
-        "or a file that `bench()` with `save` wrote"),
+        "or a file that `bench()` saved"),
     Row("Recipe", "scales", kFile,
         "static: file of scales, made by `calibrate()`, or folder of a run "
         "with delayed scaling"),
@@ -269,6 +269,9 @@ const Option kOptions[] = {
     Row("Best", "best", kSwitch,
         "of a run with `save_best`: the best checkpoint, in place of the "
         "newest"),
+    Row("Scores", "outputs", kList,
+        "of artifacts: the values that the model computes (default: the scores "
+        "that the loss reads)"),
     Row("Shapes", "shape", kList, "AXIS=N: sizes of dynamic axes"),
     Row("Shapes", "value", kList,
         "INPUT=N: values of inputs of one integer or bool, where they decide a "
