@@ -101,9 +101,8 @@ Value* GradScale(Builder& b, Value* norm, double clip_norm) {
 
 void CheckParameters(const std::vector<ParameterGradient>& parameters,
                      const std::string& file) {
-  Check(
-      !parameters.empty(), "[", file,
-      "] expected parameters to train, got none; `inspect()` tells why");
+  Check(!parameters.empty(), "[", file,
+        "] expected parameters to train, got none; `inspect()` tells why");
   std::set<const Value*> seen;
   for (const ParameterGradient& p : parameters) {
     const std::string& name = p.param->name;

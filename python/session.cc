@@ -69,10 +69,10 @@ void AbortRanks(const std::string& reason) {
 std::string SessionKeywords() { return Flags(SessionHelp()).Keywords(); }
 
 HostSession::HostSession(const Arguments& arguments) {
-  Flags flags(SessionHelp());
-  const Flags of_train(TrainHelp());
+  Flags flags(SessionHelp()), of_train(TrainHelp());
+  of_train.Parse(arguments);
   for (const auto& [name, value] : arguments.values) {
-    if (flags.Find(name) || !of_train.Find(name)) continue;
+    if (flags.Find(name)) continue;
     throw OptionError(Reference(name) +
                       " is an option of onnx_fp8.train, not of a session");
   }

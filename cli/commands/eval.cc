@@ -22,7 +22,7 @@ const Option kEvalOptions[] = {
 CommandHelp EvalHelp() {
   return WithSession(
       {"eval",
-       "Loss, and accuracy or perplexity, over a data set.",
+       "Loss, and accuracy or perplexity, over all samples of a data set.",
        {{"Options", {"MODEL", "Best", "JSON", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 eval runs/gpt --data val.bin",

@@ -27,7 +27,8 @@ CommandHelp GradHelp() {
   return WithSession(
       {"grad",
        "Loss, outputs and the gradient of every trained parameter for one "
-       "batch, in training mode but with Dropout off.",
+       "batch, the first `batch_size` samples, in training mode but with "
+       "Dropout off.",
        {{"Options", {"Model", "Own", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "

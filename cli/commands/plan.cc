@@ -5,9 +5,9 @@
 #include "base/check.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
-#include "cli/shapes.h"
 #include "cli/output.h"
 #include "cli/report/forecast_text.h"
+#include "cli/shapes.h"
 #include "training/make_provider.h"
 #include "training/run/session_options.h"
 

@@ -29,7 +29,7 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
   const int64_t ranks = spec.mesh.data_ranks();
   if (layout.batch_size < ranks) {
     throw OptionError(Concat("`batch_size`: expected a sample for each of ",
-                            ranks, " ranks, got ", layout.batch_size));
+                             ranks, " ranks, got ", layout.batch_size));
   }
   Check(ranks == 1 || !layout.fixed_batch, "[", spec.session.model,
         "] expected an open batch axis, whose samples the ranks share, got "

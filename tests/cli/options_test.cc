@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/shapes.h"
-
 #include <gtest/gtest.h>
 
 #include "base/check.h"
 #include "cli/run_session.h"
+#include "cli/shapes.h"
 #include "onnx_fp8/recipe_text.h"
 #include "tests/training/files.h"
 #include "training/run/session_options.h"

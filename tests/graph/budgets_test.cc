@@ -37,8 +37,8 @@ void ExpectTakes(const Graph& graph, Budget budget, const char* name,
   EXPECT_EQ(ErrorWith(graph, budgets), "") << name;
   budgets.*budget = amount - 1;
   std::string text = ErrorWith(graph, budgets);
-  EXPECT_NE(text.find(Concat("`budget` ", name, "=N raises the budget \"",
-                             name, "\"")),
+  EXPECT_NE(text.find(Concat("`budget` ", name, "=N raises the budget \"", name,
+                             "\"")),
             std::string::npos)
       << text;
 }

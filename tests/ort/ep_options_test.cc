@@ -65,7 +65,8 @@ TEST(EpOptions, BadOnesAreNamed) {
       Complaint("recipe", "static")
           .find("[option ep.onnx_fp8.recipe]: expected the option scales"),
       std::string::npos);
-  EXPECT_NE(Complaint("scales", "no_such_file").find("[option ep.onnx_fp8.scales]: [no_such_file]"),
+  EXPECT_NE(Complaint("scales", "no_such_file")
+                .find("[option ep.onnx_fp8.scales]: [no_such_file]"),
             std::string::npos);
   EXPECT_NE(Complaint("recipe", "fp9").find("[option ep.onnx_fp8.recipe]"),
             std::string::npos);

@@ -277,8 +277,8 @@ const Option kOptions[] = {
         "INPUT=N: values of inputs of one integer or bool, where they decide a "
         "branch or a size"),
     Row("GPU", "gpu", kChoice,
-        "the least time of a step on this GPU, by the operations and bytes of "
-        "each node; needs sizes of all axes",
+        "the GPU whose least time for a step is told, by the operations and "
+        "bytes of each node; needs sizes of all axes",
         "", {.names = GpuNames}),
 };
 

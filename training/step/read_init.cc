@@ -90,8 +90,7 @@ class InitReader {
       auto first = weights.emplace(copy.first, own).first;
       Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
             path_, "] expected the same numbers for ", copy.first, " and ",
-            copy.name,
-            ", which are one tensor (`no_tie` trains them apart)");
+            copy.name, ", which are one tensor (`no_tie` trains them apart)");
     }
     for (const ParameterInfo& info : model_.Parameters()) {
       auto given = weights.find(info.name);
