@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
-#include "cli/flags.h"
 #include "data/npz_output.h"
 #include "data/safetensors.h"
+#include "onnx_fp8/option_error.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -16,17 +16,17 @@ std::string Extension(const std::string& path) {
 
 }  // namespace
 
-void RequireArrayPath(const std::string& flag, const std::string& path) {
+void RequireArrayPath(const std::string& path) {
   std::string extension = Extension(path);
   if (extension == ".npz" || extension == ".safetensors") return;
-  throw UsageError(flag +
-                   ": expected a name that ends in .npz or "
-                   ".safetensors, got " +
-                   path);
+  throw OptionError(
+      "`out`: expected a name that ends in .npz or "
+      ".safetensors, got " +
+      path);
 }
 
 void WriteArrays(const std::string& path, const TensorMap& arrays) {
-  RequireArrayPath("-o", path);
+  RequireArrayPath(path);
   if (Extension(path) == ".safetensors") {
     WriteSafetensors(path, Sources(arrays));
   } else {

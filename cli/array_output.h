@@ -11,8 +11,8 @@ namespace onnx_fp8 {
 // another extension; a dtype that the format lacks; the disk.
 void WriteArrays(const std::string& path, const TensorMap& arrays);
 
-// Errors: UsageError if WriteArrays does not know the extension. Call it before
-// the work is done.
-void RequireArrayPath(const std::string& flag, const std::string& path);
+// Errors: OptionError if WriteArrays does not know the extension. Call it
+// before the work is done.
+void RequireArrayPath(const std::string& path);
 
 }  // namespace onnx_fp8

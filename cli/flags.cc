@@ -1,41 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/flags.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
-#include <map>
 #include <numeric>
-#include <set>
 
 #include "base/check.h"
 #include "cli/other_names.h"
 #include "cli/output.h"
+#include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr const char* kHelp = "--help";  // no setting, though CLI11 lists it
-
-template <typename T>
-CLI::Validator AtLeast(T min) {
-  auto check = [min](std::string& text) -> std::string {
-    // CLI11 reads 010 as octal, and a number that is too large as the maximum.
-    T value{};
-    const char* end = text.data() + text.size();
-    auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stop != end ||
-        !std::isfinite(static_cast<double>(value)) || value < min) {
-      const char* kind = std::is_integral_v<T> ? "an integer" : "a number";
-      return Concat("expected ", kind, " of at least ", min, ", got ", text);
-    }
-    if constexpr (std::is_integral_v<T>) text = std::to_string(value);
-    return "";
-  };
-  return CLI::Validator(check, "");
-}
+using Words = std::vector<std::string>;
 
 // Levenshtein's.
 size_t EditDistance(const std::string& a, const std::string& b) {
@@ -67,18 +45,6 @@ std::string Wrapped(std::string text, size_t indent, const std::string& end) {
   return lines + text + "\n";
 }
 
-// CLI11's message, without its own way to state counts.
-std::string Plain(const std::string& text) {
-  size_t at = text.find(": At Most 1 required but received ");
-  if (at != std::string::npos) {
-    return text.substr(0, at) + ": expected once, got" +
-           text.substr(text.rfind(' ')) + " times";
-  }
-  at = text.find(": 1 required ");
-  if (at == std::string::npos || !text.ends_with(" missing")) return text;
-  return text.substr(0, at) + ": expected a value, got none";
-}
-
 // Two columns: "  --lr X          learning rate".
 std::string HelpLine(const std::string& spelling, const std::string& help) {
   constexpr size_t kColumn = 26;
@@ -88,6 +54,66 @@ std::string HelpLine(const std::string& spelling, const std::string& help) {
   }
   text.resize(kColumn, ' ');
   return Wrapped(text + help, kColumn, "");
+}
+
+bool IsArgument(const Option& option) {
+  return option.name[0] >= 'A' && option.name[0] <= 'Z';
+}
+
+// "--data FILE...".
+std::string SpellingOf(const Option& option) {
+  std::string text = *option.more.letter ? Concat("-", option.more.letter, ",")
+                                         : std::string();
+  text += FlagOf(option.name);
+  switch (option.kind) {
+    case OptionKind::kSwitch:
+      return text;
+    case OptionKind::kInt:
+      return text + " N";
+    case OptionKind::kNumber:
+      return text + " X";
+    case OptionKind::kChoice:
+      return text + " " +
+             (option.more.names ? option.more.names() : option.more.choices);
+    case OptionKind::kList:
+      return text + " A,B,...";
+    case OptionKind::kFile:
+      return text + " PATH";
+    case OptionKind::kFiles:
+      return text + " FILE...";
+    default:
+      return text + " TEXT";
+  }
+}
+
+// Python's type.
+std::string TypeOf(const Option& option) {
+  switch (option.kind) {
+    case OptionKind::kSwitch:
+      return "bool";
+    case OptionKind::kInt:
+      return "int";
+    case OptionKind::kNumber:
+      return "float";
+    case OptionKind::kText:
+      return "str";
+    case OptionKind::kChoice:
+      return option.more.names ? option.more.names() : option.more.choices;
+    case OptionKind::kFile:
+      return "path";
+    case OptionKind::kFiles:
+      return "list of paths";
+    default:
+      return "list";
+  }
+}
+
+// "--batch-size" → "batch_size"; "" for other words.
+std::string NameOf(const std::string& word) {
+  if (!word.starts_with("--") || word.find('_') != std::string::npos) return "";
+  std::string name = word.substr(2);
+  std::ranges::replace(name, '-', '_');
+  return name;
 }
 
 }  // namespace
@@ -126,258 +152,221 @@ std::string ShellLine(const std::vector<std::string>& words) {
   return line;
 }
 
-struct Flags::Parser {
-  CLI::App app;
-  std::map<std::string, std::string> paths;  // and the scheme of each
-  std::map<std::string, std::vector<std::string>*> lists;
-  std::vector<std::string> examples;
+std::string FlagOf(const std::string& name) {
+  if (name < "a") return name;
+  std::string flag = "--" + name;
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
 
-  std::string Help() const {
-    std::string text = Wrapped(app.get_description(), 0, "");
-    text += "\nUsage: " + app.get_name();
-    std::string positional;
-    for (const CLI::Option* option : app.get_options()) {
-      if (!option->get_positional()) continue;
-      text += " " + option->get_name();
-      positional += HelpLine(option->get_name(), option->get_description());
-    }
-    text += " [options]\n\n" + positional;
-    if (!positional.empty()) text += "\n";
-    for (const std::string& group : app.get_groups()) {
-      if (group.empty()) continue;
-      std::string lines;
-      for (const CLI::Option* option : app.get_options()) {
-        if (option->get_positional() || option->get_group() != group) continue;
-        std::string spelling = option->get_name(false, true);
-        std::string type = option->get_type_name();
-        if (!type.empty()) spelling += " " + type;
-        lines += HelpLine(spelling, option->get_description());
+std::string InFlags(const std::string& message) {
+  static constexpr HostNames kFlags = {
+      [](const std::string& name, const std::string& value) {
+        return FlagOf(name) + (value.empty() ? "" : " " + value);
+      },
+      [](const std::string& name) { return "`onnx-fp8 " + name + "`"; }};
+  return NamedBy(kFlags, message);
+}
+
+CommandHelp WithSession(CommandHelp help) {
+  for (const FlagSection& section : std::vector<FlagSection>{
+           {"Loss and parameters", {"Loss", "Loss options", "Trained", "Ties"}},
+           {"Numbers", {"Recipe", "Loss scale"}},
+           {"Engine", {"Provider", "Engine", "Chunk", "Budget"}}}) {
+    help.sections.push_back(section);
+  }
+  return help;
+}
+
+Flags::Flags(CommandHelp help, std::span<const Option> own)
+    : help_(std::move(help)) {
+  for (const FlagSection& section : help_.sections) {
+    for (const std::string& entry : section.entries) {
+      const size_t before = options().size();
+      for (std::span<const Option> table : {own, AllOptions()}) {
+        if (options().size() > before) break;
+        for (const Option& option : table) {
+          if (entry != option.group && entry != option.name) continue;
+          Declare(option);
+          headings_.push_back(section.heading);
+        }
       }
-      if (!lines.empty()) text += group + ":\n" + lines + "\n";
+      Check(options().size() > before, "there is no option ", entry);
     }
-    text += examples.size() == 1 ? "Example:\n" : "Examples:\n";
-    for (const std::string& line : examples) {
-      text += Wrapped("  " + line, 6, " \\");
-    }
-    return text;
   }
+}
 
-  // Names of all flags: "--lr", …, without positional ones.
-  std::vector<std::string> Names() const {
-    std::vector<std::string> names;
-    for (const CLI::Option* option : app.get_options()) {
-      if (!option->get_positional()) names.push_back(option->get_name());
-    }
-    return names;
+std::string Flags::Help() const {
+  std::string text = Wrapped(InFlags(help_.summary), 0, "");
+  text += "\nUsage: onnx-fp8 " + help_.command;
+  std::string arguments, lines, heading = "Options";
+  for (const Option& option : options()) {
+    if (!IsArgument(option)) continue;
+    text += Concat(" ", option.name);
+    arguments += HelpLine(option.name, InFlags(HelpOf(option)));
   }
-
-  void Refuse(const std::string& word) const {
-    if (!word.starts_with("-")) {
-      throw UsageError("nothing expects the argument \"" + word + "\"");
-    }
-    std::string name = word.substr(0, word.find('='));
-    const std::vector<std::string> names = Names();
-    std::string nearest = MeantByOthers(name, names);
-    if (nearest.empty()) nearest = Nearest(name, names);
-    throw UsageError(
-        "there is no flag " + name +
-        (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  text += " [options]\n\n" + arguments + (arguments.empty() ? "" : "\n");
+  for (size_t i = 0; i < options().size(); ++i) {
+    if (IsArgument(options()[i])) continue;
+    if (heading != headings_[i]) lines += "\n" + headings_[i] + ":\n";
+    heading = headings_[i];
+    lines += HelpLine(SpellingOf(options()[i]), InFlags(HelpOf(options()[i])));
   }
-};
-
-Flags::Flags(const std::string& command, const std::string& summary)
-    : parser_(std::make_unique<Parser>()), group_("Options") {
-  CLI::App& app = parser_->app;
-  app.description(summary);
-  app.name("onnx-fp8 " + command);
-  app.allow_extras();  // Refuse gives a better message
-  app.set_help_flag("-h,--help", "show this");
-}
-
-Flags::~Flags() = default;
-
-void Flags::Positional(const std::string& name, std::string* value,
-                       const std::string& help, bool required) {
-  // A required word is not taken for one more word of Files.
-  parser_->app.add_option(name, *value, help)
-      ->type_name("")
-      ->required(required);
-  parser_->paths[name] = "";
-}
-
-void Flags::Text(const std::string& name, std::string* value,
-                 const std::string& help) {
-  parser_->app.add_option(name, *value, help)->type_name("TEXT")->group(group_);
-}
-
-void Flags::Choice(const std::string& name, std::string* value,
-                   const std::vector<std::string>& choices,
-                   const std::string& help) {
-  auto check = [choices](std::string& text) -> std::string {
-    if (std::count(choices.begin(), choices.end(), text)) return "";
-    std::string list;
-    for (size_t i = 0; i < choices.size(); ++i) {
-      if (i > 0) list += i + 1 == choices.size() ? " or " : ", ";
-      list += choices[i];
-    }
-    return "expected " + list + ", got " + text;
-  };
-  std::string list;
-  for (const std::string& c : choices) list += (list.empty() ? "" : "|") + c;
-  parser_->app.add_option(name, *value, help)
-      ->check(CLI::Validator(check, ""))
-      ->type_name(list)
-      ->group(group_);
-}
-
-void Flags::Switch(const std::string& name, bool* value,
-                   const std::string& help) {
-  parser_->app.add_flag(name, *value, help)->group(group_);
-}
-
-void Flags::Int(const std::string& name, int64_t* value, int64_t min,
-                const std::string& help) {
-  parser_->app.add_option(name, *value, help)
-      ->check(AtLeast(min))
-      ->type_name("N")
-      ->group(group_);
-}
-
-void Flags::Number(const std::string& name, double* value, double min,
-                   const std::string& help) {
-  parser_->app.add_option(name, *value, help)
-      ->check(AtLeast(min))
-      ->type_name("X")
-      ->group(group_);
-}
-
-void Flags::List(const std::string& name, std::vector<std::string>* values,
-                 const std::string& help) {
-  parser_->app.add_option(name, *values, help)
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("A,B,...")
-      ->group(group_);
-  parser_->lists[name] = values;
-}
-
-void Flags::Words(const std::string& name, std::vector<std::string>* values,
-                  const std::string& help) {
-  parser_->app.add_option(name, *values, help)
-      ->allow_extra_args(false)
-      ->type_name("TEXT")
-      ->group(group_);
-  parser_->lists[name] = values;
-}
-
-void Flags::File(const std::string& name, std::string* value,
-                 const std::string& help, const std::string& scheme) {
-  parser_->app.add_option(name, *value, help)->type_name("PATH")->group(group_);
-  parser_->paths[name] = scheme;
-}
-
-void Flags::Files(const std::string& name, std::vector<std::string>* values,
-                  const std::string& help) {
-  parser_->app.add_option(name, *values, help)
-      ->type_name("FILE...")
-      ->group(group_);
-  parser_->paths[name] = "";
-}
-
-void Flags::Example(const std::string& line) {
-  parser_->examples.push_back(line);
-}
-
-void Flags::ParseAll(Arguments arguments) {
-  CLI::App& app = parser_->app;
-  std::reverse(arguments.begin(), arguments.end());
-  try {
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp&) {
-    throw;
-  } catch (const CLI::ParseError& error) {
-    // A misspelled flag is the likely reason if something is missing.
-    for (const std::string& word : app.remaining()) {
-      if (word.starts_with("-")) parser_->Refuse(word);
-    }
-    throw UsageError(Plain(error.what()));
+  text += "Options:\n  -h,--help               show this\n" + lines + "\n";
+  text += help_.examples.size() == 1 ? "Example:\n" : "Examples:\n";
+  for (const std::string& line : help_.examples) {
+    text += Wrapped("  " + line, 6, " \\");
   }
-  std::vector<std::string> left = app.remaining();
-  if (!left.empty()) parser_->Refuse(left.front());
-  for (const auto& [name, values] : parser_->lists) std::erase(*values, "");
-  all_.clear();
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0) continue;
-    std::string name = option->get_name();
-    auto& words = all_[name];
-    if (option->get_items_expected_max() == 0) continue;  // a switch
-    for (std::string word : option->results()) {
-      if (word.empty() && parser_->lists.contains(name)) continue;
-      auto path = parser_->paths.find(name);
-      if (!word.empty() && path != parser_->paths.end() &&
-          (path->second.empty() || !word.starts_with(path->second))) {
-        word = std::filesystem::absolute(word).lexically_normal().string();
+  return text;
+}
+
+std::string Flags::Keywords() const {
+  std::string text;
+  for (const Option& option : options()) {
+    if (IsArgument(option)) continue;
+    const std::string line = Concat(option.name, ": ", TypeOf(option), "\n");
+    text += line + Wrapped("    " + HelpOf(option), 4, "");
+  }
+  return text;
+}
+
+void Flags::Refuse(const std::string& name) const {
+  Words names;
+  for (const Option& option : options()) {
+    if (!IsArgument(option)) names.emplace_back(option.name);
+  }
+  std::string meant = MeantByOthers(name, names);
+  if (meant.empty()) meant = Nearest(name, names);
+  throw OptionError(
+      "there is no option " + Reference(name) +
+      (meant.empty() ? "" : "; did you mean " + Reference(meant) + "?"));
+}
+
+const Option& Flags::Named(const std::string& word) const {
+  const std::string name = NameOf(word);
+  for (const Option& option : options()) {
+    if (name == option.name || word == Concat("-", option.more.letter)) {
+      return option;
+    }
+  }
+  if (name.empty()) throw OptionError("there is no option " + word);
+  Refuse(name);
+}
+
+void Flags::ParseWords(const Words& words) {
+  std::map<std::string, Words> found;
+  auto is_flag = [&](size_t i) { return words[i].starts_with('-'); };
+  const Option* files = nullptr;  // that end the line
+  const Option* argument = nullptr;
+  for (const Option& option : options()) {
+    if (IsArgument(option)) argument = &option;
+  }
+  bool replaced = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!is_flag(i)) {
+      if (!argument || found.contains(argument->name)) {
+        throw OptionError("nothing expects the argument \"" + words[i] + "\"");
       }
-      words.push_back(word);
+      found[argument->name] = {words[i]};
+      continue;
     }
+    const size_t equal = words[i].find('=');
+    const Option& option = Named(words[i].substr(0, equal));
+    Words& values = found[option.name];
+    replaced |= option.more.replaces_model;
+    files = option.kind == OptionKind::kFiles ? &option : nullptr;
+    if (equal != std::string::npos) {
+      values.push_back(words[i].substr(equal + 1));
+    } else if (option.kind == OptionKind::kSwitch) {
+      continue;
+    } else if (++i == words.size()) {
+      throw OptionError(Reference(option.name) +
+                        ": expected a value, got none");
+    } else {
+      values.push_back(words[i]);
+    }
+    while (files && i + 1 < words.size() && !is_flag(i + 1)) {
+      values.push_back(words[++i]);
+    }
+  }
+  // The last word is the argument, unless there need not be one.
+  if (argument && files && !replaced && !found.contains(argument->name) &&
+      found[files->name].size() > 1) {
+    found[argument->name] = {found[files->name].back()};
+    found[files->name].pop_back();
+  }
+  for (const auto& [name, values] : found) {
+    const Option& option = *Find(name);
+    Words parts;
+    for (const std::string& value : values) {
+      if (option.kind == OptionKind::kList) {
+        std::ranges::move(SplitWords(value, ','), std::back_inserter(parts));
+      } else {
+        parts.push_back(value);
+      }
+    }
+    Set(name, ParseOption(option, parts));
   }
 }
 
 bool Flags::Parse(const Arguments& arguments) {
-  arguments_ = arguments;
-  try {
-    ParseAll(arguments);
-  } catch (const CLI::CallForHelp&) {
-    Out() << parser_->Help();
+  if (arguments.values.contains("help")) {
+    Out() << Keywords();
     return false;
   }
-  given_ = all_;
+  for (const std::string& word : arguments.words) {
+    if (word != "-h" && word != "--help") continue;
+    Out() << Help();
+    return false;
+  }
+  ParseWords(arguments.words);
+  for (const auto& [name, value] : arguments.values) {
+    if (!Find(name)) Refuse(name);
+    const bool is_switch = Find(name)->kind == OptionKind::kSwitch;
+    if (!is_switch || value != OptionValue(false)) Set(name, value);
+  }
   return true;
 }
 
 void Flags::Fill(const FlagMap& saved) {
-  Arguments arguments = arguments_;
-  for (const CLI::Option* option : parser_->app.get_options()) {
-    std::string name = option->get_name();
-    auto it = saved.find(name);
-    if (it == saved.end() || Given(name) || name == kHelp) continue;
-    if (option->get_positional()) {
-      arguments.insert(arguments.begin(), it->second.begin(), it->second.end());
-    } else if (it->second.empty()) {
-      arguments.push_back(name);
-    } else {
-      for (const std::string& word : it->second) {
-        // CLI11 finds no value in "--name=".
-        if (word.empty()) {
-          arguments.insert(arguments.end(), {name, word});
-        } else {
-          arguments.push_back(name + "=" + word);
-        }
-      }
-    }
+  for (const Option& option : options()) {
+    auto at = saved.find(FlagOf(option.name));
+    if (at == saved.end() || Given(option.name)) continue;
+    Set(option.name, ParseOption(option, at->second), false);
   }
-  ParseAll(arguments);
 }
 
 void Flags::RequireKnown(const FlagMap& saved) const {
-  for (const auto& [name, words] : saved) {
-    if (name == kHelp) throw UsageError(name + " is no setting");
-    if (!parser_->app.get_option_no_throw(name)) parser_->Refuse(name);
-  }
-}
-
-void Flags::Require(const std::vector<std::string>& names) const {
-  for (const std::string& name : names) {
-    if (!all_.contains(name)) throw UsageError(name + " is missing");
+  for (const auto& [flag, words] : saved) {
+    if (!Find(flag)) Named(flag);
   }
 }
 
 FlagMap Flags::Saved() const {
-  FlagMap saved = all_;
-  std::erase_if(saved, [this](const auto& entry) {
-    return entry.second.empty() && parser_->lists.contains(entry.first);
-  });
+  FlagMap saved;
+  for (const auto& [name, held] : values_) {
+    const Option& option = *Find(name);
+    Words words = WordsOf(held.value);
+    const bool file =
+        option.kind == OptionKind::kFile || option.kind == OptionKind::kFiles;
+    const std::string scheme = option.more.scheme;
+    for (std::string& word : words) {
+      const bool other = !scheme.empty() && word.starts_with(scheme);
+      if (!file || word.empty() || other) continue;
+      word = std::filesystem::absolute(word).lexically_normal().string();
+    }
+    const bool list = std::holds_alternative<Words>(held.value);
+    if (!list || !words.empty()) saved[FlagOf(name)] = words;
+  }
   return saved;
+}
+
+std::vector<std::string> Flags::Below(const std::string& heading) const {
+  Words names;
+  for (size_t i = 0; i < options().size(); ++i) {
+    if (headings_[i] == heading) names.emplace_back(options()[i].name);
+  }
+  return names;
 }
 
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "training/artifacts/ort_artifacts.h"
 #include "training/artifacts/ort_state.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,12 +28,9 @@ FlagMap FlagsOf(const OrtArtifacts& artifacts, const std::string& model,
                    {"--no-tie", {}}};
   const std::string& labels = artifacts.forward.labels;
   if (!labels.empty()) flags["--label"] = {labels};
-  // The lists are one word each.
-  std::string trained;
   for (const auto& [name, tensor] : artifacts.checkpoint.trained) {
-    trained += (trained.empty() ? "" : ",") + name;
+    flags["--train"].push_back(name);
   }
-  flags["--train"] = {trained};
   if (keeps_optimizer || !artifacts.optimizer) return flags;
   if (!artifacts.checkpoint.groups.empty()) {
     flags["--lr"] = {Digits(double{artifacts.checkpoint.groups[0].initial_lr})};
@@ -41,7 +39,7 @@ FlagMap FlagsOf(const OrtArtifacts& artifacts, const std::string& model,
   flags["--optimizer"] = {spec.kind};
   flags["--weight-decay"] = {Digits(*spec.weight_decay)};
   if (spec.kind != "sgd") {
-    flags["--betas"] = {Digits(spec.beta1) + "," + Digits(spec.beta2)};
+    flags["--betas"] = {Digits(spec.beta1), Digits(spec.beta2)};
     flags["--eps"] = {Digits(spec.eps)};
   }
   return flags;
@@ -49,23 +47,23 @@ FlagMap FlagsOf(const OrtArtifacts& artifacts, const std::string& model,
 
 }  // namespace
 
-OrtStart::OrtStart(Flags& flags, TrainFlags& values) {
+OrtStart::OrtStart(Flags& flags) {
   if (flags.Given("MODEL")) {
-    throw UsageError("expected one of MODEL and --ort-training");
+    throw OptionError("expected one of `MODEL` and `ort_training`");
   }
-  const std::string& folder = values.ort_training;
-  const std::string file =
-      values.checkpoint.empty() ? OrtCheckpointFile(folder) : values.checkpoint;
-  OrtArtifacts artifacts = ReadOrtArtifacts(
-      folder, values.session.budgets.Make(), values.checkpoint);
+  const std::string folder = flags.Text("ort_training");
+  const std::string checkpoint = flags.Text("checkpoint");
+  OrtArtifacts artifacts =
+      ReadOrtArtifacts(folder, BudgetsOf(flags), checkpoint);
   flags.Fill(
-      FlagsOf(artifacts, folder_ / "model.onnx", flags.Given("--optimizer")));
-  moments_ =
-      OptimizerState(artifacts.checkpoint, values.optimizer.optimizer, file);
-  if (!moments_.empty() && values.shard.DividesState()) {
-    throw UsageError(
-        "--ort-training: expected whole state on each rank for the moments of "
-        "a checkpoint, got --shard or tp");
+      FlagsOf(artifacts, folder_ / "model.onnx", flags.Given("optimizer")));
+  moments_ = OptimizerState(
+      artifacts.checkpoint, flags.Text("optimizer"),
+      checkpoint.empty() ? OrtCheckpointFile(folder) : checkpoint);
+  if (!moments_.empty() && DividesState(flags)) {
+    throw OptionError(
+        "`ort_training`: expected whole state on each rank for the moments of "
+        "a checkpoint, got `shard` or tp");
   }
 }
 

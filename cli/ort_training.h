@@ -3,7 +3,6 @@
 
 #include "base/temporary_folder.h"
 #include "cli/flags.h"
-#include "cli/train_flags.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor.h"
 
@@ -13,13 +12,12 @@ namespace onnx_fp8 {
 // model.
 class OrtStart {
  public:
-  // Reads the folder `values.ort_training`, and fills the flags in with the
-  // facts that it holds: MODEL, the loss, the trained tensors, and the
-  // optimizer unless it is given. MODEL is the forward model with the weights
-  // of the checkpoint, in a file that lives as long as this. `flags` fill
-  // `values`. Errors: UsageError if MODEL is given, and for moments if ranks
-  // divide state; ReadOrtArtifacts'.
-  OrtStart(Flags& flags, TrainFlags& values);
+  // Reads the folder `ort_training`, and fills the flags in with the facts that
+  // it holds: MODEL, the loss, the trained tensors, and the optimizer unless it
+  // is given. MODEL is the forward model with the weights of the checkpoint, in
+  // a file that lives as long as this. Errors: OptionError if MODEL is given,
+  // and for moments if ranks divide state; ReadOrtArtifacts'.
+  explicit OrtStart(Flags& flags);
 
   bool has_moments() const { return !moments_.empty(); }
   // Gives the session the checkpoint's moments and number of updates.

@@ -6,9 +6,10 @@
 
 namespace onnx_fp8 {
 
-// The flag, with a value where that is known, for which other trainers have the
-// name `flag`: "--dtype bfloat16" for "--bf16". "" if it is none of `flags`.
-std::string MeantByOthers(const std::string& flag,
-                          const std::vector<std::string>& flags);
+// The option, with a value where that is known, for which other trainers have
+// the name `option`: "dtype=bfloat16" for "bf16". "" if it is none of
+// `options`.
+std::string MeantByOthers(const std::string& option,
+                          const std::vector<std::string>& options);
 
 }  // namespace onnx_fp8

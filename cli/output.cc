@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/printable.h"
-#include "cli/api_names.h"
+#include "cli/flags.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -9,32 +9,14 @@
 #include "collectives/launcher.h"
 #include "collectives/load_mpi.h"
 #include "collectives/tcp_ranks.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 
-Mesh MeshOf(const std::string& flag) {
-  if (flag.empty()) return {};
-  try {
-    return ParseMesh(flag);
-  } catch (const Error& error) {
-    throw UsageError(std::string("--mesh: ") + error.what());
-  }
-}
-
-void SecretFlags::AddTo(Flags& flags) {
-  flags.File("--job-secret", &file,
-             "the ranks of torchrun know each other by the secret in this "
-             "file (default: the variable ONNX_FP8_JOB_SECRET, else a new one "
-             "that rank 0 leaves in --out while the ranks meet)");
-  flags.Switch("--insecure", &insecure,
-               "ranks of torchrun that have no secret trust whoever reaches "
-               "their ports");
-}
-
-SecretChoice SecretFlags::Make(const std::string& mesh,
-                               const std::string& folder) const {
-  if (mesh.empty()) return {};
-  SecretChoice choice = {.folder = folder, .insecure = insecure};
+SecretChoice SecretOf(const OptionSet& options, const std::string& folder) {
+  if (options.Text("mesh").empty()) return {};
+  const std::string file = options.Text("job_secret");
+  SecretChoice choice = {.folder = folder, .insecure = options.On("insecure")};
   const char* variable = std::getenv("ONNX_FP8_JOB_SECRET");
   if (!file.empty()) {
     constexpr size_t kMost = 4096;
@@ -52,16 +34,16 @@ SecretChoice SecretFlags::Make(const std::string& mesh,
   return choice;
 }
 
-std::unique_ptr<Communicator> OpenWorld(const std::string& flag,
+std::unique_ptr<Communicator> OpenWorld(const std::string& mesh,
                                         const SecretChoice& secret) {
-  const int64_t ranks = MeshOf(flag).ranks();
+  const int64_t ranks = MeshOf(mesh).ranks();
   const std::optional<Launcher> launcher = FindLauncher(std::getenv);
   if (ranks == 1) {
     Check(!launcher || launcher->size == 1,
-          "expected --mesh dp=", launcher ? launcher->size : 1, " for the ",
+          "expected `mesh` dp=", launcher ? launcher->size : 1, " for the ",
           launcher ? launcher->size : 1, " processes that ",
           launcher ? launcher->name : "", " has launched, got ",
-          flag.empty() ? "no mesh" : flag);
+          mesh.empty() ? "no mesh" : mesh);
     return nullptr;
   }
   return launcher && launcher->meeting

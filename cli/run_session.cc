@@ -1,51 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_session.h"
 
+#include <charconv>
+#include <filesystem>
+
 #include "base/check.h"
-#include "cli/old_flags.h"
-#include "cli/train_flags.h"
+#include "onnx_fp8/recipe_text.h"
+#include "training/run/session_options.h"
 #include "training/step/draw_weights.h"
 
 namespace onnx_fp8 {
-namespace {
 
-// Flags that hold for one start of a run only: its place, other outputs, how
-// much of the machine a file may use, choices for the speed of a machine. No
-// config decides these, whoever wrote it.
-constexpr const char* kOfOneStart[] = {"MODEL",
-                                       "--out",
-                                       "--resume",
-                                       "--json",
-                                       "--profile",
-                                       "--memory-report",
-                                       "--profile-summary",
-                                       "--timeline",
-                                       "--timeline-steps",
-                                       "--budget",
-                                       "--dump-passes",
-                                       "--mesh",
-                                       "--job-secret",
-                                       "--insecure",
-                                       "--shard",
-                                       "--gather-dtype",
-                                       "--bucket-bytes",
-                                       "--no-overlap",
-                                       "--ort-training",
-                                       "--checkpoint",
-                                       "--tune",
-                                       "--nondeterministic"};
-
-}  // namespace
+CommandHelp TrainHelp() {
+  CommandHelp help = WithSession(
+      {"train",
+       "Train an exported model.",
+       {{"", {"Model"}},
+        {"Data", {"Files", "Samples", "Order", "Seed"}},
+        {"Steps", {"Steps", "Accumulation", "Saves"}},
+        {"Ranks", {"Ranks", "Job"}},
+        {"Optimizer", {"Optimizer", "Schedule"}}},
+       {"onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy "
+        "--epochs "
+        "10 --out runs/digits --memory-report --profile-summary",
+        "onnx-fp8 train gpt.onnx --data train.bin --val-data val.bin --seq-len "
+        "128 --loss cross_entropy --steps 1000 --recipe tensorwise "
+        "--filter-fqns lm_head --out runs/gpt",
+        "onnx-fp8 train --resume --out runs/gpt --recipe delayed"}});
+  help.sections.push_back({"Machine", {"Machine"}});
+  help.sections.push_back(
+      {"Run", {"Start", "Run", "JSON", "Memory", "Profile", "Timeline"}});
+  return help;
+}
 
 RunSettings KeptFlags(FlagMap flags) {
-  for (const char* flag : kOfOneStart) flags.erase(flag);
+  for (const Option& option : AllOptions()) {
+    if (option.more.of_one_start) flags.erase(FlagOf(option.name));
+  }
   return flags;
+}
+
+void ResolveFiles(const OptionSet& options, FlagMap* saved) {
+  auto at = saved->find("--recipe");
+  if (at != saved->end() && at->second[0].ends_with(".json")) {
+    at->second = {RecipeText(ParseRecipe(at->second[0]))};
+  }
+  if (at = saved->find("--recipe-for"); at != saved->end()) {
+    for (std::string& word : at->second) {
+      const size_t name = word.find('=') + 1;
+      if (!word.ends_with(".json")) continue;
+      word = word.substr(0, name) + RecipeText(ParseRecipe(word.substr(name)));
+    }
+  }
+  at = saved->find("--auto-filter");
+  if (at != saved->end() && at->second[0] != "h100" && at->second[0] != "") {
+    const auto path = std::filesystem::absolute(at->second[0]);
+    at->second = {path.lexically_normal().string()};
+  }
+  if (at = saved->find("--class-weights"); at != saved->end()) {
+    at->second.clear();
+    for (float weight : ClassWeightsOf(options)) {
+      char text[32];
+      at->second.emplace_back(
+          text, std::to_chars(text, text + sizeof(text), weight).ptr);
+    }
+  }
 }
 
 std::string CheckpointFolder(const std::string& folder, bool best) {
   if (!best) return folder;
   Check(RunFolder(BestFolder(folder)).HasCheckpoint(), "[", folder,
-        "] holds no best checkpoint: `onnx-fp8 train --save-best` keeps one");
+        "] holds no best checkpoint: `train()` with `save_best` keeps one");
   return BestFolder(folder);
 }
 
@@ -53,12 +78,6 @@ RunConfig LoadRun(const RunFolder& folder) {
   RunConfig config = folder.Load();
   config.settings = KeptFlags(std::move(config.settings));
   if (!config.loss.empty()) config.settings["--loss"] = {config.loss};
-  try {
-    TranslateOldFlags(&config.settings);
-  } catch (const Error& error) {
-    Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
-  }
-  if (config.format == 1) config.settings["--no-tie"] = {};
   return config;
 }
 
@@ -66,28 +85,24 @@ void FillFrom(const RunConfig& config, Flags& flags) {
   try {
     flags.RequireKnown(config.settings);
     flags.Fill(config.settings);
-  } catch (const UsageError& error) {
+  } catch (const OptionError& error) {
     Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
   }
 }
 
 SessionOptions RunSessionOptions(const RunConfig& config,
                                  const Budgets& budgets) {
-  Flags flags("train", "");
-  TrainFlags values;
-  values.AddTo(flags, true);
-  flags.Parse({});
+  Flags flags(TrainHelp());
   FillFrom(config, flags);
-  values.model = config.model;
   // Only the checkpoint's weights and scales count. Drawn weights stand for
   // data that the model's file lacks.
-  if (!IsDrawn(values.init)) values.init.clear();
-  values.session.recipe.scales.clear();
+  if (!IsDrawn(flags.Text("init"))) flags.Forget("init");
+  flags.Forget("scales");
   try {
-    SessionOptions options = values.MakeSession(flags);
+    SessionOptions options = SessionOptionsOf(flags, config.model);
     options.budgets = budgets;
     return options;
-  } catch (const UsageError& error) {
+  } catch (const OptionError& error) {
     Fail("[", config.file, "] holds a flag that does not fit: ", error.what());
   }
 }

@@ -10,8 +10,16 @@
 
 namespace onnx_fp8 {
 
+// The options of `train`, which are a run's.
+CommandHelp TrainHelp();
+
 // The flags that a run's folder keeps: all except flags for one start only.
 RunSettings KeptFlags(FlagMap flags);
+
+// Replaces files that a run reads once by what they hold: .json files of
+// recipes, the file of `class_weights`. Makes the path of `auto_filter`
+// absolute.
+void ResolveFiles(const OptionSet& options, FlagMap* saved);
 
 // Where the newest checkpoint of a run lies, or the best one. Errors: there is
 // no best one.

@@ -30,7 +30,7 @@ void Spending::Refuse(Budget budget, const std::string& who) const {
   for (const BudgetInfo& info : AllBudgets()) {
     if (info.of != budget) continue;
     Fail("[", who, "] expected at most ", BudgetText(budgets_.*budget), " ",
-         info.unit, ", got more: `budgets` ", info.name,
+         info.unit, ", got more: `budget` ", info.name,
          "=N raises the budget \"", info.name, "\"");
   }
   Fail("[", who, "] goes beyond a budget");

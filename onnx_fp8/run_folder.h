@@ -33,7 +33,6 @@ struct RunConfig {
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
   std::string loss;   // path of the run's own copy of a loss in a file; or ""
-  int format = 0;     // 1: written when weights were not yet tied
   RunSettings settings;
   FileMarks files;  // as they were when the config was written
 };

@@ -59,8 +59,9 @@ struct SessionOptions {
   // Path of the .onnx file: a model, or a training step (StepFile), which
   // decides the options that made it; docs/formats.md.
   std::string model;
-  // Names of options that the caller has set, even if to their defaults. A step
-  // that was made with other values is then refused.
+  // Options that the caller has set, even if to their defaults, by their names
+  // in training/run/option_table.cc. A step that was made with other values is
+  // then refused.
   std::set<std::string> given = {};
   bool model_only = false;  // refuses a training step
   // The provider that runs the steps: one of ProviderNames().
@@ -105,13 +106,9 @@ struct SessionOptions {
   // Micro-batches per optimizer step.
   int64_t grad_accum = 1;
   uint64_t seed = 0;
-  // Plans kept, one per shape signature of the feeds.
-  int64_t max_plans = 8;
   // Called before the memory of a plan is allocated, as a rule after the model
   // was read and a graph was built; empty: nothing is called.
   std::function<void()> before_plan = {};
-  // Chrome trace written when the session ends; "": none.
-  std::string profile;
   bool profile_steps = false;  // for ReportProfile
   // Path of a Chrome trace of the GPU's work in `timeline_steps` steps, which
   // begin with the session's third step; "": no trace. The steps run as they do
@@ -120,13 +117,18 @@ struct SessionOptions {
   // makes needs provider_options.timeline. A profile beside it is an error.
   std::string timeline;
   int64_t timeline_steps = 3;
-  // Ops that run by their bodies although they have a kernel.
-  std::vector<std::string> expand;
   // true: an op without a kernel is an error, and one message lists all such
   // ops. false: the op's body in ONNX ops runs, which is many times slower.
   bool strict = false;
-  // Folder for the text of each graph after each pass; "": none is written.
-  std::string dump_passes;
+
+#define ONNX_FP8_PATH(name, help) std::string name;
+#define ONNX_FP8_LIST(name, help) std::vector<std::string> name;
+#define ONNX_FP8_INT(name, preset, least, help) int64_t name = preset;
+#include "onnx_fp8/session_options.inc"
+#undef ONNX_FP8_PATH
+#undef ONNX_FP8_LIST
+#undef ONNX_FP8_INT
+
   // Names of passes that the session leaves out. PassesToSkip() of
   // training/step/pipelines.h lists the passes that allow it.
   std::vector<std::string> skip_passes;

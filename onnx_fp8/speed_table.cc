@@ -138,8 +138,7 @@ SpeedTable LoadSpeedTable(const std::string& source) {
   if (source == "h100") return H100();
   MappedFile file = MapFile(source);
   const char* begin = reinterpret_cast<const char*>(file.data);
-  const std::string what =
-      "[" + source + "] expected what `SpeedTableJson` writes";
+  const std::string what = "[" + source + "] expected what `bench()` saves";
   // Depth 3: the table, a kind of numbers, a dtype, a number.
   Json json = ParseShallowJson<Json>(begin, file.size, 3, what);
   try {

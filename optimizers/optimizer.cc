@@ -110,9 +110,8 @@ Value* GradScale(Builder& b, Value* norm, double clip_norm) {
 
 void CheckParameters(const std::vector<ParameterGradient>& parameters,
                      const std::string& file) {
-  Check(
-      !parameters.empty(), "[", file,
-      "] expected parameters to train, got none; `onnx-fp8 inspect` tells why");
+  Check(!parameters.empty(), "[", file,
+        "] expected parameters to train, got none; `inspect()` tells why");
   std::set<const Value*> seen;
   for (const ParameterGradient& p : parameters) {
     const std::string& name = p.param->name;
@@ -168,7 +167,7 @@ void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
       return MatchesGlob(group.pattern, name);
     });
     Check(found, "[", file, "] expected trained parameters that match \"",
-          group.pattern, "\", got none; `onnx-fp8 inspect` lists them");
+          group.pattern, "\", got none; `inspect()` lists them");
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// onnx_fp8._core: the part of the package that is C++. Options come as flags of
-// the command line, arrays as (array, name of the dtype). The package around it
+// onnx_fp8._core: the part of the package that is C++. Options come as a dict
+// of values, arrays as (array, name of the dtype). The package around it
 // (python/onnx_fp8) is the interface for people.
 #include <errno.h>
 #include <nanobind/nanobind.h>
@@ -63,6 +63,58 @@ TensorMap FeedsOf(const HostSession& session, const nb::dict& arrays) {
     tensor = FeedAs(tensor, soft ? DType::kFloat : input->dtype, name);
   }
   return feeds;
+}
+
+// An item of a list, or a value of a dict, as a word.
+std::string WordOf(nb::handle value) {
+  if (PyBool_Check(value.ptr())) return value.is(Py_True) ? "true" : "false";
+  if (PyFloat_Check(value.ptr())) {
+    return WordsOf(nb::cast<double>(value)).front();
+  }
+  if (nb::hasattr(value, "__fspath__")) {
+    return nb::cast<std::string>(value.attr("__fspath__")());
+  }
+  return nb::cast<std::string>(nb::str(value));
+}
+
+OptionValue ValueOf(const std::string& name, nb::handle value) {
+  if (PyBool_Check(value.ptr())) return value.is(Py_True);
+  if (PyIndex_Check(value.ptr()) && !nb::hasattr(value, "tolist")) {
+    int overflow = 0;
+    const long long number =
+        PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow == 0) return static_cast<int64_t>(number);
+  }
+  if (PyFloat_Check(value.ptr())) return nb::cast<double>(value);
+  if (nb::isinstance<nb::dict>(value)) {
+    if (name == "recipe") {
+      return WordOf(nb::module_::import_("json").attr("dumps")(value));
+    }
+    std::vector<std::string> words;
+    for (auto [key, item] : nb::cast<nb::dict>(value)) {
+      words.push_back(WordOf(key) + "=" + WordOf(item));
+    }
+    return words;
+  }
+  if (nb::hasattr(value, "tolist")) {  // numpy's
+    return ValueOf(name, value.attr("tolist")());
+  }
+  if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
+    std::vector<std::string> words;
+    for (nb::handle item : value) words.push_back(WordOf(item));
+    return words;
+  }
+  return WordOf(value);
+}
+
+// None: not given.
+Arguments ArgumentsOf(const nb::dict& options) {
+  Arguments arguments;
+  for (auto [key, value] : options) {
+    const std::string name = nb::cast<std::string>(key);
+    if (!value.is_none()) arguments.values[name] = ValueOf(name, value);
+  }
+  return arguments;
 }
 
 nb::dict StepOf(const StepResult& step) {
@@ -345,10 +397,11 @@ HostData HostDataOf(const nb::object& given) {
 }
 
 // Returns the summary as JSON, or "" if this is not the first rank.
-std::string TrainWith(const Arguments& arguments, const nb::object& callback,
+std::string TrainWith(const nb::dict& options, const nb::object& callback,
                       const nb::object& note, bool watches,
                       const nb::object& data, const nb::object& val_data) {
   CtrlC interrupt;
+  const Arguments arguments = ArgumentsOf(options);
   HostData arrays = HostDataOf(data), val_arrays = HostDataOf(val_data);
   std::string text = Unlocked([&] {
     CapturedOutput output(ToPython(note));
@@ -387,8 +440,9 @@ class KeptSignals {
 };
 
 // Returns the text that the command prints.
-std::string RunCommand(const std::string& name, const Arguments& arguments,
+std::string RunCommand(const std::string& name, const nb::dict& options,
                        const nb::object& note) {
+  const Arguments arguments = ArgumentsOf(options);
   for (const auto& [known, run] : kCommands) {
     if (name != known) continue;
     return Unlocked([&, run = run] {
@@ -398,11 +452,24 @@ std::string RunCommand(const std::string& name, const Arguments& arguments,
       return output.text();
     });
   }
-  throw UsageError("there is no command " + name);
+  throw OptionError("there is no command " + name);
+}
+
+// The options of a command or of the session, for its docstring.
+std::string Describe(const std::string& name) {
+  if (name == "TrainingSession") return InKeywords(SessionKeywords());
+  CapturedOutput output([](const std::string&) {});
+  const Arguments help = {.values = {{"help", true}}};
+  if (name == "train") Train(help);
+  for (const auto& [known, run] : kCommands) {
+    if (name == known) run(help);
+  }
+  return InKeywords(output.text());
 }
 
 // The program `onnx-fp8`, as a script of the package.
-int RunProgram(const std::string& name, const Arguments& arguments) {
+int RunProgram(const std::string& name,
+               const std::vector<std::string>& arguments) {
   // It stands in messages with commands to type.
   static const std::string kept = name;
   program_invocation_name = const_cast<char*>(kept.c_str());
@@ -418,8 +485,6 @@ void Raise(const char* type, const std::exception& error) {
 void Translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
-  } catch (const UsageError& error) {
-    Raise("OptionError", error);
   } catch (const OptionError& error) {
     Raise("OptionError", error);
   } catch (const Interruption& error) {
@@ -444,7 +509,13 @@ NB_MODULE(_core, module) {
   nb::register_exception_translator(Translate);
   module.attr("__version__") = ONNX_FP8_VERSION;
   nb::class_<HostSession>(module, "Session")
-      .def(nb::init<const Arguments&>(), "arguments"_a, WithoutLock())
+      .def(
+          "__init__",
+          [](HostSession* session, const nb::dict& options) {
+            const Arguments arguments = ArgumentsOf(options);
+            Unlocked([&] { return new (session) HostSession(arguments); });
+          },
+          "options"_a)
       .def("step", Step, "batches"_a, "lr"_a = nb::none())
       .def("eval", EvalBatch, "batch"_a)
       .def("gradients", Gradients, "batch"_a, "input_gradients"_a)
@@ -501,9 +572,10 @@ NB_MODULE(_core, module) {
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
-  module.def("train", TrainWith, "arguments"_a, "callback"_a, "note"_a,
+  module.def("train", TrainWith, "options"_a, "callback"_a, "note"_a,
              "watches"_a, "data"_a = nb::none(), "val_data"_a = nb::none());
-  module.def("run_command", RunCommand, "name"_a, "arguments"_a, "note"_a);
+  module.def("run_command", RunCommand, "name"_a, "options"_a, "note"_a);
+  module.def("describe", Describe, "name"_a);
   module.def("run_program", RunProgram, "name"_a, "arguments"_a);
   module.def("close_ranks", CloseRanks, WithoutLock());
   module.def("abort_ranks", AbortRanks, "reason"_a, WithoutLock());

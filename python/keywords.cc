@@ -1,53 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/keywords.h"
 
-#include <regex>
+#include <cctype>
 
-#include "cli/api_names.h"
+#include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
 namespace {
 
-std::string WithUnderscores(std::string name) {
-  for (char& c : name) {
-    if (c == '-') c = '_';
+std::string Keyword(const std::string& name, const std::string& value) {
+  if (value.empty()) {
+    std::string keyword = name;
+    for (char& c : keyword) c = static_cast<char>(std::tolower(c));
+    return Reference(keyword);
   }
-  return name;
+  return Reference(name, "\"" + value + "\"");
+}
+
+std::string Function(const std::string& name) {
+  if (name == "bench") return "`onnx-fp8 bench`";  // of the program alone
+  return "`onnx_fp8." + (name == "eval" ? "evaluate" : name) + "`";
 }
 
 }  // namespace
 
 std::string InKeywords(const std::string& message) {
-  std::string text = InFlags(message);
-  // "`onnx-fp8 rewrite --loss`" → "`onnx_fp8.rewrite` with `loss`".
-  static const std::regex command("`onnx-fp8 ([a-z]+)( --[a-z-]+)?`");
-  static const std::regex flag("(^|[^a-zA-Z0-9-])--([a-z][a-z0-9-]*)(=)?");
-  static const std::regex shortened("^-o( |:)");
-  std::string named;
-  std::smatch match;
-  for (; std::regex_search(text, match, command); text = match.suffix()) {
-    named += match.prefix().str() + "`onnx_fp8." + match[1].str() + "`";
-    if (match[2].matched) named += " with" + match[2].str();
-  }
-  text = std::regex_replace(named + text, shortened, "--out$1");
-  // "did you mean --dtype bfloat16?" → "did you mean `dtype="bfloat16"`?"
-  static const std::regex meant("(did you mean )--([a-z-]+) ([^?]+)\\?");
-  if (std::regex_search(text, match, meant)) {
-    text = match.prefix().str() + match[1].str() + "`" +
-           WithUnderscores(match[2].str()) + "=\"" + match[3].str() + "\"`?" +
-           match.suffix().str();
-  }
-  std::string result;
-  for (; std::regex_search(text, match, flag); text = match.suffix()) {
-    result += match.prefix().str() + match[1].str() + "`" +
-              WithUnderscores(match[2].str()) + "`" + match[3].str();
-  }
-  result += text;
-  static const std::regex model("^MODEL\\b"), folder("^DIR\\b");
-  result = std::regex_replace(result, model, "`model`");
-  result = std::regex_replace(result, folder, "`run`");
-  static const std::regex no_flag("there is no flag ");
-  return std::regex_replace(result, no_flag, "there is no option ");
+  return NamedBy({Keyword, Function}, message);
 }
 
 }  // namespace onnx_fp8

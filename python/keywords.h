@@ -5,9 +5,8 @@
 
 namespace onnx_fp8 {
 
-// Translates a message of the library or of a command. It names options as the
-// API or the command line does; the result names them as keywords of Python:
-// "--filter-fqns head" → "`filter_fqns` head". All other text stays.
+// A message with options as keywords and commands as functions: "`dtype=fp8`
+// of `inspect()`" → "`dtype="fp8"` of `onnx_fp8.inspect`".
 std::string InKeywords(const std::string& message);
 
 }  // namespace onnx_fp8

@@ -6,22 +6,24 @@
 
 #include "base/check.h"
 #include "cli/ranks.h"
-#include "cli/train_flags.h"
+#include "cli/run_session.h"
+#include "onnx_fp8/option_names.h"
 #include "training/make_provider.h"
+#include "training/run/session_options.h"
 #include "training/session/make_session.h"
 #include "training/step/loss.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// Flags of `train` that say how its loop runs.
-constexpr const char* kOfTheLoop[] = {
-    "--data",       "--val-data",      "--batch-size",
-    "--whole",      "--seq-len",       "--token-dtype",
-    "--no-shuffle", "--steps",         "--epochs",
-    "--save-every", "--val-every",     "--save-best",
-    "--schedule",   "--out",           "--resume",
-    "--json",       "--memory-report", "--profile-summary"};
+// The options of `train` without those of its loop.
+CommandHelp SessionHelp() {
+  CommandHelp help = WithSession({"TrainingSession", "", {}, {}});
+  help.sections.push_back({"",
+                           {"Model", "Seed", "Accumulation", "Ranks", "Job",
+                            "Optimizer", "Start", "Timeline", "Machine"}});
+  return help;
+}
 
 // All ranks of a job, and how they divide the work.
 struct Job {
@@ -40,9 +42,9 @@ std::shared_ptr<const MeshRanks> OpenRanks(const std::string& mesh,
   std::lock_guard lock(job_mutex);
   if (job) {
     if (mesh != job->mesh) {
-      throw UsageError(Concat("--mesh: expected ", job->mesh,
-                              ", with which this process began, got ",
-                              mesh.empty() ? "none" : mesh));
+      throw OptionError(Concat("`mesh`: expected ", job->mesh,
+                               ", with which this process began, got ",
+                               mesh.empty() ? "none" : mesh));
     }
     return job->ranks;
   }
@@ -64,27 +66,25 @@ void AbortRanks(const std::string& reason) {
   if (job) job->world->Abort(reason);
 }
 
+std::string SessionKeywords() { return Flags(SessionHelp()).Keywords(); }
+
 HostSession::HostSession(const Arguments& arguments) {
-  Flags flags("TrainingSession", "");
-  TrainFlags values;
-  values.AddTo(flags, true);
-  flags.Parse(arguments);
-  for (const char* flag : kOfTheLoop) {
-    if (flags.Given(flag)) {
-      throw UsageError(Concat(flag,
-                              " is an option of onnx_fp8.train, not of a "
-                              "session"));
-    }
+  Flags flags(SessionHelp()), of_train(TrainHelp());
+  of_train.Parse(arguments);
+  for (const auto& [name, value] : arguments.values) {
+    if (flags.Find(name)) continue;
+    throw OptionError(Reference(name) +
+                      " is an option of onnx_fp8.train, not of a session");
   }
-  values.CheckStart();
-  if (!values.ort_training.empty()) start_.emplace(flags, values);
+  flags.Parse(arguments);
+  flags.RequireBeside("checkpoint", "ort_training");
+  if (flags.Has("ort_training")) start_.emplace(flags);
   flags.Require({"MODEL"});
-  SessionOptions options = values.MakeSession(flags);
+  SessionOptions options = SessionOptionsOf(flags, flags.Text("MODEL"));
   options.before_plan = {};  // the process' memory is not ours
-  values.shard.Check(flags);
-  values.machine.Apply();
-  ranks_ = OpenRanks(values.shard.mesh,
-                     values.job_secret.Make(values.shard.mesh, ""));
+  CheckRanks(flags);
+  ApplyMachine(flags);
+  ranks_ = OpenRanks(flags.Text("mesh"), SecretOf(flags, ""));
   session_ = MakeSession(
       options, MakeProvider(options.provider, options.provider_options),
       ranks_.get());
@@ -99,15 +99,15 @@ HostSession::HostSession(const Arguments& arguments) {
         {.name = loss.label, .dtype = kind->label, .is_label = true});
   }
   soft_labels_ = kind && kind->soft;
-  lr_ = values.optimizer.lr;
+  lr_ = flags.Number("lr");
 }
 
 HostSession::~HostSession() = default;
 
 void HostSession::RequireLoss() const {
   if (has_loss_) return;
-  throw UsageError("--loss is missing: expected " + LossNames() +
-                   " where the session is made");
+  throw OptionError("`loss` is missing: expected " + LossNames() +
+                    " where the session is made");
 }
 
 }  // namespace onnx_fp8

@@ -25,11 +25,14 @@ void CloseRanks();
 // Ends all ranks of the job, if there is one: they wait for this one.
 void AbortRanks(const std::string& reason);
 
-// A session with `train`'s arguments, MODEL first. Calls from several threads
+// The options of a session, for its docstring.
+std::string SessionKeywords();
+
+// A session with options of `train`. Calls from several threads
 // take turns.
 class HostSession {
  public:
-  // Errors: UsageError for a flag of the training loop; TrainingSession's.
+  // Errors: OptionError for an option of the training loop; TrainingSession's.
   explicit HostSession(const Arguments& arguments);
   ~HostSession();
 
@@ -41,7 +44,7 @@ class HostSession {
   }
 
   double lr() const { return lr_; }
-  // Errors: UsageError; the session has no loss, and so can't train.
+  // Errors: OptionError; the session has no loss, and so can't train.
   void RequireLoss() const;
   // Whether labels of floats are probabilities of the classes.
   bool soft_labels() const { return soft_labels_; }

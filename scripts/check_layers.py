@@ -159,7 +159,7 @@ def findings(path):
     if error:
       yield number, error
     if layer.split("/")[0] not in MAY_NAME_FLAGS and FLAG.match(line):
-      yield number, "a flag: cli/api_names.cc spells options as flags"
+      yield number, "a flag: refer to the option, as in `batch_size`"
 
 
 # The last line of a function's head. The head may begin some lines earlier.

@@ -137,7 +137,6 @@ class Build:
             "Abseil": lambda: self.packaged(self.path("absl_DIR") / "abslConfig.cmake"),
             "FlatBuffers": lambda: self.packaged(self.path("FLATBUFFERS_INCLUDE") / "flatbuffers/flatbuffers.h"),
             "OpenSSL libcrypto": lambda: self.packaged(self.path("OPENSSL_CRYPTO_LIBRARY")),
-            "CLI11": lambda: self.packaged(self.path("CLI11_DIR") / "CLI11Config.cmake"),
             "JSON for Modern C++": lambda: self.packaged(self.path("nlohmann_json_DIR") / "nlohmann_jsonConfig.cmake"),
             "zlib": lambda: self.packaged(self.path("ZLIB_INCLUDE_DIR") / "zlib.h"),
         }

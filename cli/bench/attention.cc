@@ -16,10 +16,11 @@
 #include "cli/bench/timing.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
 #include "graph/builder.h"
+#include "training/make_provider.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -90,36 +91,54 @@ class AttentionNodes {
   Node* backward_;
 };
 
-struct AttentionFlags {
-  std::string provider = ProviderNames()[0];
-  ProviderOptions provider_options;
-  std::vector<std::string> sequences = {"256", "1024", "4096"};
-  std::vector<std::string> head_sizes = {"64", "128"};
-  std::vector<std::string> dtypes = {"fp32", "bf16"};
-  std::vector<std::string> slices = {"1"};
-  int64_t heads = 4;
-  int64_t batch = 0;  // 0: 2048 / T, and at least 1
-  double seconds = 0.2;
-  bool json = false;
+const Option kAttentionOptions[] = {
+    {"Own", "sequence", OptionKind::kList, "T, the lengths of sequences",
+     "256,1024,4096"},
+    {"Own", "head_size", OptionKind::kList, "D, the sizes of a head", "64,128"},
+    {"Own", "dtype", OptionKind::kList, "", "fp32,bf16"},
+    {"Own",
+     "heads",
+     OptionKind::kInt,
+     "H, the number of heads",
+     "4",
+     {.min = 1, .max = 1024}},
+    {"Own",
+     "batch",
+     OptionKind::kInt,
+     "B, the number of sequences (default: 2048 / T, and at least 1)",
+     "",
+     {.min = 1}},
+    {"Own", "slices", OptionKind::kList,
+     "into how many calls the batch is divided, with one workspace for all",
+     "1"},
+    {"Own",
+     "seconds",
+     OptionKind::kNumber,
+     "for each direction of each case, and for the product",
+     "0.2",
+     {.min = 0}},
+};
 
-  std::vector<AttentionCase> Cases() const {
-    std::vector<AttentionCase> cases;
-    for (const std::string& dtype : dtypes) {
-      for (int64_t head_size : ParseSizes("--head-size", head_sizes, 1024)) {
-        for (int64_t sequence : ParseSizes("--sequence", sequences, 1 << 16)) {
-          int64_t of_sequence = std::max<int64_t>(1, 2048 / sequence);
-          cases.push_back({dtype,
-                           {.batch = batch > 0 ? batch : of_sequence,
-                            .sequence = sequence,
-                            .heads = heads,
-                            .kv_heads = heads,
-                            .head_size = head_size}});
-        }
+std::vector<AttentionCase> CasesOf(const OptionSet& flags) {
+  std::vector<AttentionCase> cases;
+  const int64_t batch = flags.Int("batch"), heads = flags.Int("heads");
+  for (const std::string& dtype : flags.List("dtype")) {
+    for (int64_t head_size :
+         ParseSizes("head_size", flags.List("head_size"), 1024)) {
+      for (int64_t sequence :
+           ParseSizes("sequence", flags.List("sequence"), 1 << 16)) {
+        int64_t of_sequence = std::max<int64_t>(1, 2048 / sequence);
+        cases.push_back({dtype,
+                         {.batch = batch > 0 ? batch : of_sequence,
+                          .sequence = sequence,
+                          .heads = heads,
+                          .kv_heads = heads,
+                          .head_size = head_size}});
       }
     }
-    return cases;
   }
-};
+  return cases;
+}
 
 void PrintAttention(const std::vector<AttentionSpeed>& speeds) {
   Out() << "causal attention (" << MachineText("cpu")
@@ -159,38 +178,40 @@ void PrintAttentionJson(const std::vector<AttentionSpeed>& speeds) {
   Out() << JsonLine(report);
 }
 
-void MeasureAttention(const AttentionFlags& flags,
+void MeasureAttention(const OptionSet& flags,
                       const std::vector<AttentionCase>& cases,
                       std::vector<AttentionSpeed>* speeds) {
   std::vector<double> operations;
   for (const AttentionCase& c : cases) {
     operations.push_back((1 + kBackwardCost) * c.sizes.operations());
   }
-  BenchProgress progress(operations, 3 * flags.seconds);
+  BenchProgress progress(operations, 3 * flags.Number("seconds"));
   for (const AttentionCase& c : cases) {
     progress.Begin(Concat("attention ", c.dtype, ", head size ",
                           c.sizes.head_size, ", T ", c.sizes.sequence));
     // Measured for each case, because machines are now slower, now faster.
     GemmSpeed gemm = MeasureGemm({1024, 1024, 1024}, "NT", FloatNamed(c.dtype),
-                                 flags.seconds);
-    AttentionSpeed speed = AttentionNodes(c).Measure(c, flags.seconds);
+                                 flags.Number("seconds"));
+    AttentionSpeed speed =
+        AttentionNodes(c).Measure(c, flags.Number("seconds"));
     progress.Round(speed.rounds);
     speed.gemm = gemm.best;
     speeds->push_back(speed);
   }
 }
 
-void MeasureSliced(const AttentionFlags& flags,
+void MeasureSliced(const OptionSet& flags,
                    const std::vector<AttentionCase>& cases,
                    SlicedAttentionReport* report) {
-  auto provider = MakeProvider(flags.provider, flags.provider_options);
-  *report = {.provider = flags.provider,
-             .machine = MachineText(flags.provider),
-             .nondeterministic = flags.provider_options.nondeterministic,
+  auto provider =
+      MakeProvider(flags.Text("provider"), ProviderOptionsOf(flags));
+  *report = {.provider = flags.Text("provider"),
+             .machine = MachineText(flags.Text("provider")),
+             .nondeterministic = flags.On("nondeterministic"),
              .peaks = PeaksOf(*provider)};
-  std::vector<int64_t> slices = ParseSizes("--slices", flags.slices);
+  std::vector<int64_t> slices = ParseSizes("slices", flags.List("slices"));
   BenchProgress progress(std::vector<double>(cases.size() * slices.size(), 1),
-                         2 * flags.seconds);
+                         2 * flags.Number("seconds"));
   for (const AttentionCase& c : cases) {
     for (int64_t count : slices) {
       SlicedAttention one = {
@@ -198,7 +219,7 @@ void MeasureSliced(const AttentionFlags& flags,
       progress.Begin(Concat("attention ", c.dtype, ", head size ",
                             c.sizes.head_size, ", T ", c.sizes.sequence,
                             ", slices ", count));
-      Measure(*provider, flags.seconds, &one);
+      Measure(*provider, flags.Number("seconds"), &one);
       report->cases.push_back(one);
       progress.Round();
     }
@@ -217,25 +238,25 @@ void PrintAnyway(const MeasureAll& measure, const PrintAll& print) {
   print();
 }
 
-void BenchOnCpu(const AttentionFlags& flags,
+void BenchOnCpu(const OptionSet& flags,
                 const std::vector<AttentionCase>& cases) {
   std::vector<AttentionSpeed> speeds;
   PrintAnyway([&] { MeasureAttention(flags, cases, &speeds); },
               [&] {
                 if (speeds.empty()) return;
-                flags.json ? PrintAttentionJson(speeds)
-                           : PrintAttention(speeds);
+                flags.On("json") ? PrintAttentionJson(speeds)
+                                 : PrintAttention(speeds);
               });
 }
 
 // Errors: some cases failed.
-void BenchSliced(const AttentionFlags& flags,
+void BenchSliced(const OptionSet& flags,
                  const std::vector<AttentionCase>& cases) {
   SlicedAttentionReport report;
   PrintAnyway([&] { MeasureSliced(flags, cases, &report); },
               [&] {
                 if (report.cases.empty()) return;
-                if (flags.json) {
+                if (flags.On("json")) {
                   Out() << JsonLine(report.Json());
                 } else {
                   report.Print(Out());
@@ -245,60 +266,34 @@ void BenchSliced(const AttentionFlags& flags,
         " cases failed");
 }
 
-void AddFlags(Flags& flags, AttentionFlags& values) {
-  flags.List("--sequence", &values.sequences,
-             "T, the lengths of sequences (default: 256,1024,4096)");
-  flags.List("--head-size", &values.head_sizes,
-             "D, the sizes of a head (default: 64,128)");
-  flags.List("--dtype", &values.dtypes, "fp32, bf16 (default: both)");
-  flags.Int("--heads", &values.heads, 1, "H, the number of heads (default: 4)");
-  flags.Int("--batch", &values.batch, 1,
-            "B, the number of sequences (default: 2048 / T, and at least 1)");
-  flags.List("--slices", &values.slices,
-             "into how many calls the batch is divided, with one workspace "
-             "for all (default: 1)");
-  flags.Number(
-      "--seconds", &values.seconds, 0,
-      "for each direction of each case, and for the product (default: 0.2)");
-  flags.Switch("--json", &values.json, "print one JSON object");
-  AddProvider(flags, &values.provider, &values.provider_options);
-}
-
 }  // namespace
 
 void BenchAttention(const Arguments& arguments) {
-  Flags flags("bench attention",
-              "Time causal attention and its gradient. On the CPU the best "
-              "runs are compared with the best matrix product of "
-              "1024x1024x1024 in the same dtype. On a GPU, or with --slices, "
-              "the median runs are compared with the peak of the dtype. "
-              "Operations are 4 B H T T D / 2 forward, and 2.5 times that "
-              "backward.");
-  AttentionFlags values;
-  MachineFlags machine;
-  AddFlags(flags, values);
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 bench attention");
-  flags.Example(
-      "onnx-fp8 bench attention --sequence 1024 --head-size 64 --dtype bf16");
-  flags.Example(
-      "onnx-fp8 bench attention --provider cuda --batch 16 "
-      "--slices 1,4,8");
+  Flags flags({"bench attention",
+               "Time causal attention and its gradient. On the CPU the best "
+               "runs are compared with the best matrix product of "
+               "1024x1024x1024 in the same dtype. On a GPU, or with `slices`, "
+               "the median runs are compared with the peak of the dtype. "
+               "Operations are 4 B H T T D / 2 forward, and 2.5 times that "
+               "backward.",
+               {{"Options", {"Own", "JSON", "Provider", "Machine"}}},
+               {"onnx-fp8 bench attention",
+                "onnx-fp8 bench attention --sequence 1024 --head-size 64 "
+                "--dtype bf16",
+                "onnx-fp8 bench attention --provider cuda --batch 16 --slices "
+                "1,4,8"}},
+              kAttentionOptions);
   if (!flags.Parse(arguments)) return;
-  for (const std::string& dtype : values.dtypes) {
+  for (const std::string& dtype : flags.List("dtype")) {
     if (dtype == "fp32" || dtype == "bf16") continue;
-    throw UsageError("--dtype: expected fp32 or bf16, got \"" + dtype + "\"");
+    throw OptionError("`dtype`: expected fp32 or bf16, got \"" + dtype + "\"");
   }
-  if (values.heads > 1024) {
-    throw UsageError(
-        Concat("--heads: expected at most 1024, got ", values.heads));
-  }
-  std::vector<AttentionCase> cases = values.Cases();
-  machine.Apply();
-  if (values.provider != "cpu" || flags.Given("--slices")) {
-    BenchSliced(values, cases);
+  const std::vector<AttentionCase> cases = CasesOf(flags);
+  ApplyMachine(flags);
+  if (flags.Text("provider") != "cpu" || flags.Given("slices")) {
+    BenchSliced(flags, cases);
   } else {
-    BenchOnCpu(values, cases);
+    BenchOnCpu(flags, cases);
   }
 }
 

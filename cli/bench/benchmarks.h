@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What `onnx-fp8 bench` can time. Each benchmark takes the words after its name
-// and has flags and a help of its own. Errors: UsageError (exit code 2),
+// and has flags and a help of its own. Errors: OptionError (exit code 2),
 // Interruption, Error.
 #pragma once
 

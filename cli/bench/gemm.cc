@@ -11,10 +11,12 @@
 #include "cli/bench/save.h"
 #include "cli/bench/timing.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "graph/builder.h"
 #include "onnx_fp8/float8.h"
+#include "onnx_fp8/option_names.h"
+#include "training/make_provider.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -34,17 +36,26 @@ Product ParseProduct(const std::string& text) {
                  layout.find_first_not_of("NT") == std::string::npos;
     if (known) return {read->first, layout};
   }
-  throw UsageError("--shape: expected M,K,N and NN, NT, TN or TT, got \"" +
-                   text + "\"");
+  throw OptionError("`shape`: expected M,K,N and NN, NT, TN or TT, got \"" +
+                    text + "\"");
 }
 
-struct GemmFlags {
-  std::vector<std::string> shapes = {"1024,1024,1024,NN"};
-  std::vector<std::string> dtypes = {"fp32", "fp8"};
-  double seconds = 0.2;
-  bool json = false;
-  std::string save;
-  std::vector<std::string> sizes = {"64", "256", "1024", "4096"};
+const Option kGemmOptions[] = {
+    {"Own", "shape", OptionKind::kWords,
+     "M,K,N,NT: A is (M,K), B (K,N), T: stored transposed",
+     "1024,1024,1024,NN"},
+    {"Own", "dtype", OptionKind::kList, "fp32, bf16, fp8", "fp32,fp8"},
+    {"Own",
+     "seconds",
+     OptionKind::kNumber,
+     "for each product",
+     "0.2",
+     {.min = 0}},
+    {"Own", "save", OptionKind::kFile,
+     "measure products of all `sizes` and write the table that `auto_filter` "
+     "reads (a minute)"},
+    {"Own", "sizes", OptionKind::kList, "of M, K and N for `save`",
+     "64,256,1024,4096"},
 };
 
 double InGiga(double x) { return x / 1e9; }
@@ -54,9 +65,9 @@ DType OperandOf(const std::string& dtype) {
   return dtype == "bf16" ? DType::kBFloat16 : DType::kFloat;
 }
 
-void PrintSpeeds(const GemmFlags& flags) {
+void PrintSpeeds(const OptionSet& flags) {
   std::vector<Product> products;
-  for (const std::string& shape : flags.shapes) {
+  for (const std::string& shape : flags.List("shape")) {
     products.push_back(ParseProduct(shape));
   }
   std::unique_ptr<ExecutionProvider> provider = MakeProvider("cpu");
@@ -67,18 +78,18 @@ void PrintSpeeds(const GemmFlags& flags) {
                                    {"threads", NumThreads()},
                                    {"peak", nlohmann::ordered_json::object()},
                                    {"products", nlohmann::json::array()}};
-  for (const std::string& dtype : flags.dtypes) {
+  for (const std::string& dtype : flags.List("dtype")) {
     // Products of bf16 and of FP8 have the same kernels.
     double peak = dtype == "fp32" ? peaks.flops : peaks.eight_bit_flops;
     report["peak"][dtype] = InGiga(peak);
-    if (!flags.json) {
+    if (!flags.On("json")) {
       std::printf("%s: %.0f GF/s on registers alone (%s), threads: %d\n",
                   dtype.c_str(), InGiga(peak), info.gemm.c_str(), NumThreads());
     }
     for (const Product& p : products) {
       auto [m, k, n] = p.size;
-      GemmSpeed speed =
-          MeasureGemm(p.size, p.layout, OperandOf(dtype), flags.seconds);
+      GemmSpeed speed = MeasureGemm(p.size, p.layout, OperandOf(dtype),
+                                    flags.Number("seconds"));
       report["products"].push_back({{"m", m},
                                     {"k", k},
                                     {"n", n},
@@ -88,14 +99,14 @@ void PrintSpeeds(const GemmFlags& flags) {
                                     {"median_gflops", InGiga(speed.median)},
                                     {"share_of_peak", speed.best / peak},
                                     {"runs", speed.runs}});
-      if (flags.json) continue;
+      if (flags.On("json")) continue;
       std::printf("  %6lld %6lld %6lld %s  %8.1f GF/s %4.0f %%\n",
                   static_cast<long long>(m), static_cast<long long>(k),
                   static_cast<long long>(n), p.layout.c_str(),
                   InGiga(speed.best), 100 * speed.best / peak);
     }
   }
-  if (flags.json) Out() << JsonLine(report);
+  if (flags.On("json")) Out() << JsonLine(report);
 }
 
 // Elements per second of QuantizeTensor, which reads its operand twice.
@@ -116,9 +127,9 @@ double QuantizeSpeed(double seconds) {
 
 // The table that --auto-filter reads. It has no axis for the orientation of
 // operands: products copy them in any case.
-void SaveSpeeds(const GemmFlags& flags) {
+void SaveSpeeds(const OptionSet& flags) {
   SpeedTable table;
-  std::vector<int64_t> sizes = ParseSizes("--sizes", flags.sizes);
+  std::vector<int64_t> sizes = ParseSizes("sizes", flags.List("sizes"));
   std::vector<ProductSize> products = GridOf(sizes);
   std::vector<double> operations;
   for (int i = 0; i < 2; ++i) {
@@ -126,70 +137,52 @@ void SaveSpeeds(const GemmFlags& flags) {
       operations.push_back(size.operations());
     }
   }
-  BenchProgress progress(operations, flags.seconds);
+  BenchProgress progress(operations, flags.Number("seconds"));
   for (SpeedGrid* grid : {&table.fp32, &table.fp8}) {
     DType dtype = grid == &table.fp8 ? DType::kE4M3 : DType::kFloat;
     grid->m = grid->k = grid->n = sizes;
     for (const ProductSize& size : products) {
       progress.Begin(Concat(SizeText(size), ", ", Name(dtype)));
-      GemmSpeed speed = MeasureGemm(size, "NT", dtype, flags.seconds);
+      GemmSpeed speed = MeasureGemm(size, "NT", dtype, flags.Number("seconds"));
       progress.Round(static_cast<size_t>(speed.runs) + 1);
       grid->values.push_back(speed.best);
     }
   }
-  table.quantize = QuantizeSpeed(flags.seconds);
-  SaveSpeedTable(flags.save, table, {.machine = MachineText("cpu")});
-  Out() << flags.save << ": speeds of " << table.fp8.values.size()
+  table.quantize = QuantizeSpeed(flags.Number("seconds"));
+  SaveSpeedTable(flags.Text("save"), table, {.machine = MachineText("cpu")});
+  Out() << flags.Text("save") << ": speeds of " << table.fp8.values.size()
         << " products in fp32 and FP8, for --auto-filter\n";
 }
 
 }  // namespace
 
 void BenchGemm(const Arguments& arguments) {
-  Flags flags(
-      "bench gemm",
-      "Time matrix products, and compare them with what the machine can "
-      "multiply. With --save: write what --auto-filter reads.");
-  GemmFlags values;
-  MachineFlags machine;
-  flags.Words("--shape", &values.shapes,
-              "M,K,N,NT: A is (M,K), B (K,N), T: stored transposed (default: "
-              "1024,1024,1024,NN)");
-  flags.List("--dtype", &values.dtypes,
-             "fp32, bf16, fp8 (default: fp32 and fp8)");
-  flags.Number("--seconds", &values.seconds, 0,
-               "for each product (default: 0.2)");
-  flags.Switch("--json", &values.json, "print one JSON object");
-  flags.File("--save", &values.save,
-             "measure products of all --sizes and write the table that "
-             "--auto-filter reads (a minute)");
-  flags.List("--sizes", &values.sizes,
-             "of M, K and N for --save (default: 64,256,1024,4096)");
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 bench gemm");
-  flags.Example("onnx-fp8 bench gemm --save speeds.json");
-  flags.Example("onnx-fp8 bench gemm --shape 2048,256,4096,NT --dtype fp8");
+  Flags flags({"bench gemm",
+               "Time matrix products, and compare them with what the machine "
+               "can multiply. With `save`: write what `auto_filter` reads.",
+               {{"Options", {"Own", "JSON", "Machine"}}},
+               {"onnx-fp8 bench gemm", "onnx-fp8 bench gemm --save speeds.json",
+                "onnx-fp8 bench gemm --shape 2048,256,4096,NT --dtype fp8"}},
+              kGemmOptions);
   if (!flags.Parse(arguments)) return;
-  for (const std::string& dtype : values.dtypes) {
+  for (const std::string& dtype : flags.List("dtype")) {
     if (dtype == "fp32" || dtype == "bf16" || dtype == "fp8") continue;
-    throw UsageError("--dtype: expected fp32, bf16 or fp8, got \"" + dtype +
-                     "\"");
+    throw OptionError("`dtype`: expected fp32, bf16 or fp8, got \"" + dtype +
+                      "\"");
   }
-  bool saves = flags.Given("--save");
-  if (flags.Given("--sizes") && !saves) {
-    throw UsageError("--sizes needs --save");
-  }
-  for (const char* other : {"--shape", "--dtype", "--json"}) {
+  const bool saves = flags.Given("save");
+  flags.RequireBeside("sizes", "save");
+  for (const char* other : {"shape", "dtype", "json"}) {
     if (saves && flags.Given(other)) {
-      throw UsageError(Concat(other, " and --save exclude each other"));
+      throw OptionError(Reference(other) + " and `save` exclude each other");
     }
   }
-  machine.Apply();
+  ApplyMachine(flags);
   if (saves) {
-    RequireFolderOf(values.save);
-    SaveSpeeds(values);
+    RequireFolderOf(flags.Text("save"));
+    SaveSpeeds(flags);
   } else {
-    PrintSpeeds(values);
+    PrintSpeeds(flags);
   }
 }
 

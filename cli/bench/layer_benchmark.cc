@@ -13,6 +13,9 @@
 #include "cli/json_line.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
+#include "onnx_fp8/recipe_text.h"
+#include "training/make_provider.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,17 +30,17 @@ double GigaFlops(const ProductSize& size, const RivalTimes& times) {
   return kProducts * size.operations() / Median(times.second) / 1e9;
 }
 
-std::string RecipeName(const LayerFlags& flags) {
-  const std::string& typed = flags.recipe.recipe;
+std::string RecipeName(const OptionSet& flags) {
+  const std::string typed = flags.Text("recipe");
   return typed.ends_with(".json") ? RecipeText(ParseRecipe(typed)) : typed;
 }
 
 // `all` may be shorter than the benchmark's sizes.
-void PrintTable(const LayerBenchmark& benchmark, const LayerFlags& flags,
+void PrintTable(const LayerBenchmark& benchmark, const OptionSet& flags,
                 const std::vector<RivalTimes>& all) {
-  Out() << benchmark.name << ", forward and backward: " << flags.recipe.dtype
-        << " and " << RecipeName(flags) << " (" << MachineText(flags.provider)
-        << ")\n";
+  Out() << benchmark.name << ", forward and backward: " << flags.Text("dtype")
+        << " and " << RecipeName(flags) << " ("
+        << MachineText(flags.Text("provider")) << ")\n";
   std::vector<std::string> header = {
       "M", "K", "N", "high-precision ms", "recipe ms", "speed-up", "GF/s"};
   if (!benchmark.labels.empty()) header.push_back("layer");
@@ -62,13 +65,13 @@ Json Milliseconds(const std::vector<double>& seconds) {
           {"best", 1e3 * *std::ranges::min_element(seconds)}};
 }
 
-void PrintJson(const LayerBenchmark& benchmark, const LayerFlags& flags,
+void PrintJson(const LayerBenchmark& benchmark, const OptionSet& flags,
                const std::vector<RivalTimes>& all) {
-  ProviderInfo info = MakeProvider(flags.provider)->Describe();
+  ProviderInfo info = MakeProvider(flags.Text("provider"))->Describe();
   Json report = {{"benchmark", benchmark.name},
-                 {"dtype", flags.recipe.dtype},
+                 {"dtype", flags.Text("dtype")},
                  {"recipe", RecipeName(flags)},
-                 {"provider", flags.provider},
+                 {"provider", flags.Text("provider")},
                  {"isa", info.isa},
                  {"gemm", info.gemm},
                  {"threads", NumThreads()},
@@ -87,22 +90,22 @@ void PrintJson(const LayerBenchmark& benchmark, const LayerFlags& flags,
   Out() << JsonLine(report);
 }
 
-void Save(const LayerBenchmark& benchmark, const LayerFlags& flags,
+void Save(const LayerBenchmark& benchmark, const OptionSet& flags,
           const std::vector<RivalTimes>& all) {
   SpeedTable table;
   SpeedGrid& grid = table.speedup;
   grid.m = grid.k = grid.n = benchmark.grid;
   for (const RivalTimes& times : all) grid.values.push_back(SpeedUp(times));
-  SaveSpeedTable(flags.save, table,
-                 {.machine = MachineText(flags.provider),
+  SaveSpeedTable(flags.Text("save"), table,
+                 {.machine = MachineText(flags.Text("provider")),
                   .benchmark = benchmark.name,
                   .recipe = RecipeName(flags),
-                  .dtype = flags.recipe.dtype});
+                  .dtype = flags.Text("dtype")});
 }
 
-void Print(const LayerBenchmark& benchmark, const LayerFlags& flags,
+void Print(const LayerBenchmark& benchmark, const OptionSet& flags,
            const std::vector<RivalTimes>& all) {
-  if (flags.json) {
+  if (flags.On("json")) {
     PrintJson(benchmark, flags, all);
   } else {
     PrintTable(benchmark, flags, all);
@@ -111,49 +114,53 @@ void Print(const LayerBenchmark& benchmark, const LayerFlags& flags,
 
 }  // namespace
 
-void LayerFlags::AddTo(Flags& flags) {
-  flags.Group("Numbers");
-  recipe.AddTo(flags);
-  flags.Group("Options");
-  flags.Number("--seconds", &seconds, 0,
-               "for each layer, and as long again in high precision (default: "
-               "0.5); there are at least three runs");
-  flags.Switch("--json", &json, "print one JSON object");
-  flags.File("--save", &save,
-             "write the speed-ups of the grid of --sizes: the table that "
-             "--auto-filter reads");
-  AddProvider(flags, &provider, &provider_options);
-  machine.AddTo(flags);
+Flags LayerFlags(CommandHelp help, std::span<const Option> own) {
+  std::vector<Option> rows = {
+      {"Shared",
+       "seconds",
+       OptionKind::kNumber,
+       "for each layer, and as long again in high precision; there are at "
+       "least three runs",
+       "0.5",
+       {.min = 0}},
+      {"Shared", "save", OptionKind::kFile,
+       "write the speed-ups of the grid of `sizes`: the table that "
+       "`auto_filter` reads"}};
+  rows.insert(rows.end(), own.begin(), own.end());
+  help.sections.push_back({"Numbers", {"Recipe", "Loss scale"}});
+  help.sections.push_back(
+      {"Options", {"seconds", "JSON", "save", "Provider", "Machine"}});
+  Flags flags(std::move(help), rows);
+  flags.Preset("recipe", "tensorwise");
+  return flags;
 }
 
-void BenchLayers(const LayerBenchmark& benchmark, const LayerFlags& flags) {
-  flags.machine.Apply();
-  SessionOptions options;
-  options.provider = flags.provider;
-  options.provider_options = flags.provider_options;
-  flags.recipe.Fill(&options);
-  if (!flags.save.empty()) RequireFolderOf(flags.save);
+void BenchLayers(const LayerBenchmark& benchmark, const OptionSet& flags) {
+  ApplyMachine(flags);
+  const SessionOptions options = SessionOptionsOf(flags, "");
+  if (!flags.Text("save").empty()) RequireFolderOf(flags.Text("save"));
   std::vector<double> operations;
   for (const ProductSize& size : benchmark.sizes) {
     operations.push_back(2 * kProducts * size.operations());
   }
   std::vector<RivalTimes> all;
   try {
-    BenchProgress progress(operations, 2 * flags.seconds);
+    BenchProgress progress(operations, 2 * flags.Number("seconds"));
     for (const ProductSize& size : benchmark.sizes) {
       progress.Begin(Concat(benchmark.name, " ", SizeText(size)));
       all.push_back(TimeLayer(benchmark.surroundings, size, options,
-                              flags.seconds, [&] { progress.Round(); }));
+                              flags.Number("seconds"),
+                              [&] { progress.Round(); }));
     }
   } catch (const Interruption&) {
     if (!all.empty()) Print(benchmark, flags, all);
     throw;
   }
   Print(benchmark, flags, all);
-  if (flags.save.empty()) return;
+  if (flags.Text("save").empty()) return;
   Save(benchmark, flags, all);
-  if (flags.json) return;
-  Out() << flags.save << ": speed-ups of " << all.size()
+  if (flags.On("json")) return;
+  Out() << flags.Text("save") << ": speed-ups of " << all.size()
         << " layers, for --auto-filter\n";
 }
 

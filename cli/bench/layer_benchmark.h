@@ -8,22 +8,13 @@
 
 #include "cli/bench/layer_model.h"
 #include "cli/bench/sizes.h"
-#include "cli/options.h"
+#include "cli/flags.h"
 
 namespace onnx_fp8 {
 
-struct LayerFlags {
-  RecipeFlags recipe;
-  std::string provider = ProviderNames()[0];
-  ProviderOptions provider_options;
-  double seconds = 0.5;
-  bool json = false;
-  std::string save;
-  MachineFlags machine;
-
-  LayerFlags() { recipe.recipe = "tensorwise"; }
-  void AddTo(Flags& flags);
-};
+// The options of a benchmark of layers: `sections` and what all of them share.
+// `own`: rows of its own.
+Flags LayerFlags(CommandHelp help, std::span<const Option> own);
 
 struct LayerBenchmark {
   const char* name;
@@ -36,6 +27,6 @@ struct LayerBenchmark {
 // Applies the machine's flags, times each layer in high precision and with the
 // recipe, prints the times and writes the file of --save. Ctrl-C ends it after
 // the layers that are done are printed.
-void BenchLayers(const LayerBenchmark& benchmark, const LayerFlags& flags);
+void BenchLayers(const LayerBenchmark& benchmark, const OptionSet& flags);
 
 }  // namespace onnx_fp8

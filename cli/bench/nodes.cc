@@ -13,10 +13,11 @@
 #include "cli/bench/save.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "graph/op_facts.h"
 #include "providers/node_profile.h"
+#include "training/make_provider.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -24,16 +25,6 @@ namespace {
 // The largest Difference of a right result. A GPU adds the products of FP8
 // numbers with few bits, and bfloat16 has a precision of 8 bits.
 constexpr double kMostDifference = 0.02;
-
-struct NodeFlags {
-  std::string provider = ProviderNames()[0];
-  ProviderOptions provider_options;
-  std::string dtype = "bfloat16", save;
-  std::vector<std::string> only;
-  bool quick = false, json = false;
-  double seconds = 0.05;
-  MachineFlags machine;
-};
 
 // A node, and the same one with small sizes for the comparison with the CPU.
 struct Chosen {
@@ -57,20 +48,21 @@ std::string GroupNames() {
   return names;
 }
 
-// Errors: UsageError for a group that there is not.
-std::vector<Chosen> Choose(const NodeFlags& flags, DType dtype) {
+// Errors: OptionError for a group that there is not.
+std::vector<Chosen> Choose(const OptionSet& flags, DType dtype) {
   NodeSizes small = SmallNodeSizes();
-  std::vector<NodeCase> all = CasesOf(flags.quick ? small : NodeSizes(), dtype);
+  std::vector<NodeCase> all =
+      CasesOf(flags.On("quick") ? small : NodeSizes(), dtype);
   std::vector<NodeCase> again = CasesOf(small, dtype);
-  for (const std::string& group : flags.only) {
+  const std::vector<std::string> only = flags.List("only");
+  for (const std::string& group : only) {
     if (std::ranges::find(all, group, &NodeCase::group) != all.end()) continue;
-    throw UsageError("--only: expected some of " + GroupNames() + ", got \"" +
-                     group + "\"");
+    throw OptionError("`only`: expected some of " + GroupNames() + ", got \"" +
+                      group + "\"");
   }
   std::vector<Chosen> chosen;
   for (size_t i = 0; i < all.size(); ++i) {
-    bool wanted =
-        flags.only.empty() || std::ranges::count(flags.only, all[i].group) > 0;
+    bool wanted = only.empty() || std::ranges::count(only, all[i].group) > 0;
     if (wanted) chosen.push_back({all[i], again[i]});
   }
   return chosen;
@@ -84,15 +76,16 @@ bool Multiplies(const Node& node) {
 
 class Measurement {
  public:
-  Measurement(const NodeFlags& flags, DType dtype)
+  Measurement(const OptionSet& flags, DType dtype)
       : dtype_(dtype),
-        seconds_(flags.seconds),
-        provider_(MakeProvider(flags.provider, flags.provider_options)),
+        seconds_(flags.Number("seconds")),
+        provider_(
+            MakeProvider(flags.Text("provider"), ProviderOptionsOf(flags))),
         cpu_(MakeProvider("cpu")) {
-    report_ = {.provider = flags.provider,
-               .dtype = flags.dtype,
-               .machine = MachineText(flags.provider),
-               .quick = flags.quick,
+    report_ = {.provider = flags.Text("provider"),
+               .dtype = flags.Text("dtype"),
+               .machine = MachineText(flags.Text("provider")),
+               .quick = flags.On("quick"),
                .peaks = PeaksOf(*provider_)};
   }
 
@@ -156,70 +149,80 @@ class Measurement {
   NodeReport report_;
 };
 
-void Write(const NodeReport& report, const NodeFlags& flags) {
-  if (!flags.save.empty()) {
-    WriteFileAtomically(flags.save, report.Json().dump(1) + "\n");
+void Write(const NodeReport& report, const OptionSet& flags) {
+  if (!flags.Text("save").empty()) {
+    WriteFileAtomically(flags.Text("save"), report.Json().dump(1) + "\n");
   }
-  if (flags.json) {
+  if (flags.On("json")) {
     Out() << JsonLine(report.Json());
   } else {
     report.Print(Out());
   }
 }
 
-void AddFlags(Flags& flags, NodeFlags& values) {
-  flags.List("--only", &values.only,
-             "some of the groups " + GroupNames() + " (default: all)");
-  flags.Choice("--dtype", &values.dtype, {"float32", "bfloat16", "float16"},
-               "of all that is not FP8 (default: bfloat16)");
-  flags.Switch("--quick", &values.quick,
-               "small sizes, which tell little about speed");
-  flags.Number("--seconds", &values.seconds, 0,
-               "for each node, at least (default: 0.05)");
-  flags.Switch("--json", &values.json, "print one JSON object");
-  flags.File("--save", &values.save, "write the JSON object into this file");
-  AddProvider(flags, &values.provider, &values.provider_options);
-  values.machine.AddTo(flags);
-  flags.Example("onnx-fp8 bench nodes --provider cuda --only products,casts");
-  flags.Example("onnx-fp8 bench nodes --quick");
-}
+const Option kNodeOptions[] = {
+    {"Own",
+     "only",
+     OptionKind::kList,
+     "some of the groups {} (default: all)",
+     "",
+     {.names = GroupNames}},
+    {"Own",
+     "dtype",
+     OptionKind::kChoice,
+     "of all that is not FP8",
+     "bfloat16",
+     {.choices = "float32|bfloat16|float16"}},
+    {"Own", "quick", OptionKind::kSwitch,
+     "small sizes, which tell little about speed"},
+    {"Own",
+     "seconds",
+     OptionKind::kNumber,
+     "for each node, at least",
+     "0.05",
+     {.min = 0}},
+    {"Own", "save", OptionKind::kFile, "write the JSON object into this file"},
+};
 
 }  // namespace
 
 void BenchNodes(const Arguments& arguments) {
   Flags flags(
-      "bench nodes",
-      "Time the nodes of a training step of LLaMA-2-70B with 8192 tokens, each "
-      "alone, and print the share of the speed that its operations or its "
-      "bytes allow on this machine. Nodes that do not multiply are compared "
-      "with a copy of as many bytes as their kernels move. Each node is also "
-      "compared with the CPU's, with small sizes. Nodes that fail, are wrong "
-      "or have no kernel are "
-      "named; "
-      "the first two kinds give exit code 1. Ctrl-C prints the nodes that are "
-      "done.");
-  NodeFlags values;
-  AddFlags(flags, values);
+      {"bench nodes",
+       "Time the nodes of a training step of LLaMA-2-70B with 8192 tokens, "
+       "each "
+       "alone, and print the share of the speed that its operations or its "
+       "bytes allow on this machine. Nodes that do not multiply are compared "
+       "with a copy of as many bytes as their kernels move. Each node is also "
+       "compared with the CPU's, with small sizes. Nodes that fail, are wrong "
+       "or have no kernel are "
+       "named; "
+       "the first two kinds give exit code 1. Ctrl-C prints the nodes that are "
+       "done.",
+       {{"Options", {"Own", "JSON", "Provider", "Machine"}}},
+       {"onnx-fp8 bench nodes --provider cuda --only products,casts",
+        "onnx-fp8 bench nodes --quick"}},
+      kNodeOptions);
   if (!flags.Parse(arguments)) return;
-  DType dtype = RecipeFlags{.dtype = values.dtype}.MakeDType();
-  std::vector<Chosen> chosen = Choose(values, dtype);
-  if (!values.save.empty()) RequireFolderOf(values.save);
-  values.machine.Apply();
-  Measurement measurement(values, dtype);
+  const DType dtype = PrecisionOf(flags.Text("dtype"));
+  std::vector<Chosen> chosen = Choose(flags, dtype);
+  if (flags.Given("save")) RequireFolderOf(flags.Text("save"));
+  ApplyMachine(flags);
+  Measurement measurement(flags, dtype);
   const NodeReport& report = measurement.report();
   try {
     BenchProgress progress(std::vector<double>(chosen.size(), 1),
-                           values.seconds);
+                           flags.Number("seconds"));
     for (const Chosen& one : chosen) {
       progress.Begin("nodes " + NameOf(one.node));
       measurement.Add(one);
       progress.Round();
     }
   } catch (const Interruption&) {
-    Write(report, values);
+    Write(report, flags);
     throw;
   }
-  Write(report, values);
+  Write(report, flags);
   Check(report.Failed() == 0, report.Failed(), " of ", report.results.size(),
         " nodes failed or are wrong");
 }

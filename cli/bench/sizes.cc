@@ -5,7 +5,8 @@
 #include <set>
 
 #include "base/check.h"
-#include "cli/flags.h"
+#include "onnx_fp8/option_error.h"
+#include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
 
@@ -28,7 +29,7 @@ std::optional<std::pair<ProductSize, std::string>> ReadProductSize(
   return std::pair{product, std::string(at, end)};
 }
 
-std::vector<int64_t> ParseSizes(const std::string& flag,
+std::vector<int64_t> ParseSizes(const std::string& option,
                                 const std::vector<std::string>& words,
                                 int64_t largest) {
   std::set<int64_t> sizes;
@@ -37,14 +38,15 @@ std::vector<int64_t> ParseSizes(const std::string& flag,
     const char* end = word.data() + word.size();
     auto [stop, error] = std::from_chars(word.data(), end, size);
     if (error != std::errc() || stop != end || size < 1 || size > largest) {
-      throw UsageError(Concat(flag, ": expected numbers from 1 to ", largest,
-                              ", got \"", word, "\""));
+      throw OptionError(Concat(Reference(option),
+                               ": expected numbers from 1 to ", largest,
+                               ", got \"", word, "\""));
     }
     sizes.insert(size);
   }
   if (sizes.empty()) {
-    throw UsageError(
-        Concat(flag, ": expected numbers from 1 to ", largest, ", got none"));
+    throw OptionError(Concat(Reference(option), ": expected numbers from 1 to ",
+                             largest, ", got none"));
   }
   return {sizes.begin(), sizes.end()};
 }

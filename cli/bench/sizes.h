@@ -30,9 +30,9 @@ inline constexpr int64_t kLargestSize = 1 << 20;
 std::optional<std::pair<ProductSize, std::string>> ReadProductSize(
     const std::string& text);
 
-// Numbers from 1 to `largest`, ascending, each once. Errors: UsageError that
-// names the flag.
-std::vector<int64_t> ParseSizes(const std::string& flag,
+// Numbers from 1 to `largest`, ascending, each once. Errors: OptionError that
+// names the option.
+std::vector<int64_t> ParseSizes(const std::string& option,
                                 const std::vector<std::string>& words,
                                 int64_t largest = 1 << 14);
 

@@ -3,7 +3,7 @@
 
 #include "cli/bench/benchmarks.h"
 #include "cli/commands/commands.h"
-#include "cli/options.h"
+#include "cli/flags.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -43,42 +43,41 @@ std::string Names() {
 }
 
 [[noreturn]] void Refuse(const std::string& what) {
-  throw UsageError("WHAT: expected " + Names() + ", got \"" + what + "\"");
+  throw OptionError("`WHAT`: expected " + Names() + ", got \"" + what + "\"");
 }
 
 }  // namespace
 
 int Bench(const Arguments& arguments) {
   // Flags may come first, as with other commands.
-  auto what = std::ranges::find_if(
-      arguments, [](const std::string& word) { return FindBenchmark(word); });
-  if (what != arguments.end()) {
-    Arguments rest(arguments.begin(), what);
-    rest.insert(rest.end(), what + 1, arguments.end());
-    FindBenchmark(*what)->run(rest);
+  std::vector<std::string> words = arguments.words;
+  auto what = std::ranges::find_if(words, FindBenchmark);
+  if (what != words.end()) {
+    const Benchmark* benchmark = FindBenchmark(*what);
+    words.erase(what);
+    benchmark->run({words});
     return 0;
   }
-  if (!arguments.empty() && !arguments[0].starts_with("-")) {
-    Refuse(arguments[0]);
-  }
+  if (!words.empty() && !words[0].starts_with("-")) Refuse(words[0]);
   std::string help;
   for (const Benchmark& benchmark : kBenchmarks) {
     help += std::string(help.empty() ? "" : "; ") + benchmark.name + ": " +
             benchmark.summary;
   }
-  Flags flags(
-      "bench",
-      "Time a part of the program on this machine. `onnx-fp8 bench WHAT "
-      "--help` explains one benchmark and lists its flags.");
-  std::string name;
-  MachineFlags machine;
-  flags.Positional("WHAT", &name, help);
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 bench gemm");
-  flags.Example("onnx-fp8 bench linear --rows 64 --recipe rowwise");
-  flags.Example("onnx-fp8 bench attention --sequence 1024 --threads 1");
-  if (flags.Parse(arguments)) Refuse(name);
-  return 0;
+  const Option own[] = {
+      {"Own", "WHAT", OptionKind::kText, help.c_str()},
+  };
+  Flags flags({"bench",
+               "Time a part of the program on this machine. `onnx-fp8 bench "
+               "WHAT --help` explains one benchmark and lists its options.",
+               {{"Options", {"Own", "Machine"}}},
+               {"onnx-fp8 bench gemm",
+                "onnx-fp8 bench linear --rows 64 --recipe rowwise",
+                "onnx-fp8 bench attention --sequence 1024 --threads 1"}},
+              own);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"WHAT"});
+  Refuse(flags.Text("WHAT"));
 }
 
 }  // namespace onnx_fp8

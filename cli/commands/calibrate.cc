@@ -8,45 +8,38 @@
 #include "base/file.h"
 #include "base/printable.h"
 #include "cli/commands/commands.h"
-#include "cli/data_flags.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
+#include "training/run/session_options.h"
 #include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {
 
-struct CalibrateFlags {
-  std::string model, out, init;
-  std::vector<std::string> data;
-  DataFlags data_flags;
-  SessionFlags session;
-  MachineFlags machine;
-  int64_t steps = 16;
-  bool json = false;
-
-  void AddTo(Flags& flags) {
-    flags.Positional("MODEL", &model, "the .onnx file");
-    flags.Group("Data");
-    flags.Files("--data", &data, "as for train");
-    data_flags.AddTo(flags);
-    session.recipe.recipe = "static";
-    session.AddTo(flags);
-    flags.Group("Options");
-    flags.Int("--steps", &steps, 1, "batches to look at (default: 16)");
-    flags.File("--init", &init, "weights to calibrate for (.safetensors)");
-    flags.File("-o", &out, "file to write");
-    flags.Switch("--json", &json, "the summary as one JSON object");
-    machine.AddTo(flags);
-    flags.Example(
-        "onnx-fp8 calibrate gpt.onnx --data train.bin --seq-len 128 --loss "
-        "cross_entropy --steps 20 -o scales.json");
-  }
+const Option kCalibrateOptions[] = {
+    {"Own",
+     "steps",
+     OptionKind::kInt,
+     "batches to look at",
+     "16",
+     {.min = 1, .max = 4096}},
+    {"Own", "init", OptionKind::kFile,
+     "weights to calibrate for (.safetensors)"},
 };
+
+CommandHelp CalibrateHelp() {
+  return WithSession(
+      {"calibrate",
+       "Scales for static scaling, from the largest values of some batches, "
+       "forward and backward.",
+       {{"Options", {"Model", "steps", "init", "Output", "JSON", "Machine"}},
+        {"Data", {"data", "Samples"}}},
+       {"onnx-fp8 calibrate gpt.onnx --data train.bin --seq-len 128 --loss "
+        "cross_entropy --steps 20 -o scales.json"}});
+}
 
 // Makes every static scale a delayed one that remembers all steps.
 Recipe Observing(Recipe recipe, int64_t steps) {
@@ -61,19 +54,20 @@ Recipe Observing(Recipe recipe, int64_t steps) {
   return recipe;
 }
 
-SessionOptions MakeOptions(const CalibrateFlags& values) {
-  SessionOptions options = values.session.Make(values.model);
+SessionOptions ObservingOptions(const OptionSet& flags) {
+  SessionOptions options = SessionOptionsOf(flags, flags.Text("MODEL"));
   if (!UsesStatic(options.recipe, options.filter)) {
-    throw UsageError(
-        "--recipe: expected one with static scales, as static or "
+    throw OptionError(
+        "`recipe`: expected one with static scales, as static or "
         "tensorwise,i:sta_ten_e4m3");
   }
-  options.recipe = Observing(options.recipe, values.steps);
+  const int64_t steps = flags.Int("steps");
+  options.recipe = Observing(options.recipe, steps);
   for (auto& [glob, recipe] : options.filter.recipes) {
-    recipe = Observing(recipe, values.steps);
+    recipe = Observing(recipe, steps);
   }
   options.scales.clear();
-  options.init = values.init;
+  options.init = flags.Text("init");
   options.model_only = true;
   return options;
 }
@@ -109,48 +103,43 @@ int64_t Observe(TrainingSession& session, const Dataset& data,
 }  // namespace
 
 int Calibrate(const Arguments& arguments) {
-  Flags flags("calibrate",
-              "Scales for static scaling, from the largest values of some "
-              "batches, forward and backward.");
-  CalibrateFlags values;
-  values.AddTo(flags);
+  Flags flags(CalibrateHelp(), kCalibrateOptions);
+  flags.Preset("recipe", "static");
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "--data", "--loss", "-o"});
-  if (values.steps > 4096) {
-    throw UsageError(
-        Concat("--steps: expected at most 4096, got ", values.steps));
-  }
-  values.machine.Apply();
-  auto folder = std::filesystem::absolute(values.out).parent_path();
-  Check(IsFolder(folder), "[", values.out,
-        "] can't be written: there is no folder ", folder.string());
-  SessionOptions options = MakeOptions(values);
+  flags.Require({"MODEL", "data", "loss", "out"});
+  ApplyMachine(flags);
+  const std::string out = flags.Text("out");
+  const int64_t wanted = flags.Int("steps");
+  auto folder = std::filesystem::absolute(out).parent_path();
+  Check(IsFolder(folder), "[", out, "] can't be written: there is no folder ",
+        folder.string());
+  SessionOptions options = ObservingOptions(flags);
   auto session = TrainingSession::Create(options);
   DataLayout layout =
-      LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
-  DatasetSpec spec = MakeDatasetSpec(values.data, layout, options.budgets);
+      LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
+  DatasetSpec spec =
+      MakeDatasetSpec(flags.List("data"), layout, options.budgets);
   spec.shuffle = true;
   spec.drop_last = true;
   Dataset data(spec);
   Notes(data.notes());
-  int64_t steps = Observe(*session, data, layout.batch_size, values.steps);
-  if (steps < values.steps) return kInterrupted;
-  StaticScales scales = {values.out, {}};
+  int64_t steps = Observe(*session, data, layout.batch_size, wanted);
+  if (steps < wanted) return kInterrupted;
+  StaticScales scales = {out, {}};
   for (const ScaleInfo& info : session->Scales()) {
-    Check(info.scale > 0, "[", values.model, "] ", info.key,
+    Check(info.scale > 0, "[", options.model, "] ", info.key,
           " was zero or not finite in all ", steps,
           " batches: there is no "
           "scale for it; leave its layer out or take other data");
     scales.by_key[info.key] = info.scale;
   }
-  WriteStaticScales(values.out, scales);
-  if (values.json) {
-    Out() << JsonLine(nlohmann::ordered_json{{"scales", scales.by_key.size()},
-                                             {"steps", steps},
-                                             {"out", values.out}});
+  WriteStaticScales(out, scales);
+  if (flags.On("json")) {
+    Out() << JsonLine(nlohmann::ordered_json{
+        {"scales", scales.by_key.size()}, {"steps", steps}, {"out", out}});
   } else {
-    Out() << Printable(values.out) << ": " << scales.by_key.size()
-          << " scales from " << steps << " batches\n";
+    Out() << Printable(out) << ": " << scales.by_key.size() << " scales from "
+          << steps << " batches\n";
   }
   return 0;
 }

@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "base/out_of_memory.h"
 #include "base/printable.h"
-#include "cli/api_names.h"
 #include "cli/interrupt.h"
 #include "cli/operator_new.h"
 #include "cli/output.h"
@@ -72,7 +71,7 @@ int UnknownCommand(const std::string& name) {
 
 }  // namespace
 
-int Main(const Arguments& arguments) {
+int Main(const std::vector<std::string>& arguments) {
   // A file beyond the limit on sizes then gives an error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   CatchTruncation();
@@ -86,7 +85,7 @@ int Main(const Arguments& arguments) {
     PrintHelp(std::cerr);
     return 2;
   }
-  Arguments rest(arguments.begin() + 1, arguments.end());
+  std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (name == "help") {
     name = rest[0];
     rest.erase(rest.begin());
@@ -98,20 +97,15 @@ int Main(const Arguments& arguments) {
   auto text = [](const std::exception& error) {
     return Printable(InFlags(error.what()));
   };
-  auto wrong_use = [&](const std::exception& error) {
-    std::cerr << "onnx-fp8 " << name << ": " << text(error) << "\nonnx-fp8 "
-              << name << " --help shows how it is used\n";
-    return 2;
-  };
   try {
-    int code = command->run(rest);
+    int code = command->run({rest});
     // Output that a closed pipe or a full disk swallowed was not written.
     Check(static_cast<bool>(Out().flush()), "can't write to stdout");
     return code;
-  } catch (const UsageError& error) {
-    return wrong_use(error);
   } catch (const OptionError& error) {
-    return wrong_use(error);
+    std::cerr << "onnx-fp8 " << name << ": " << text(error) << "\nonnx-fp8 "
+              << name << " --help shows how it is used\n";
+    return 2;
   } catch (const Interruption& error) {
     std::cerr << "onnx-fp8: " << text(error) << "\n";
     return kInterrupted;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands; each takes the words after its name and returns the exit
-// code: 0 done, 130 interrupted. Errors: UsageError (exit code 2), Error (1).
+// The subcommands; each takes its options and returns the exit code: 0 done,
+// 130 interrupted. Errors: OptionError (exit code 2), Error (1).
 #pragma once
 
 #include <functional>
@@ -62,6 +62,6 @@ int Train(const Arguments& arguments, const TrainHost& host);
 
 // The whole program: finds the command, and explains errors on stderr. Returns
 // the exit code.
-int Main(const Arguments& arguments);
+int Main(const std::vector<std::string>& arguments);
 
 }  // namespace onnx_fp8

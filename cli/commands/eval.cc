@@ -2,76 +2,61 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "cli/api_names.h"
 #include "cli/commands/commands.h"
-#include "cli/data_flags.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
 #include "cli/run_session.h"
 #include "onnx_fp8/evaluate.h"
+#include "training/run/session_options.h"
 #include "training/step/loss.h"
 
 namespace onnx_fp8 {
 namespace {
 
-struct EvalFlags {
-  std::string model;
-  std::vector<std::string> data;
-  DataFlags data_flags;
-  SessionFlags session;
-  MachineFlags machine;
-  bool json = false;
-  bool best = false;
-
-  void AddTo(Flags& flags) {
-    flags.Positional("MODEL", &model, "an .onnx file, or the folder of a run");
-    flags.Group("Data");
-    flags.Files("--data", &data, "as for train; all samples are used");
-    data_flags.AddTo(flags);
-    session.AddTo(flags);
-    flags.Group("Options");
-    flags.Switch("--best", &best,
-                 "of a run with --save-best: the best checkpoint, in place of "
-                 "the newest");
-    flags.Switch("--json", &json, "print one JSON object");
-    machine.AddTo(flags);
-    flags.Example("onnx-fp8 eval runs/gpt --data val.bin");
-    flags.Example(
-        "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy");
-  }
+const Option kEvalOptions[] = {
+    {"Own", "MODEL", OptionKind::kFile,
+     "an .onnx file, or the folder of a run"},
 };
 
-std::unique_ptr<TrainingSession> MakeSession(Flags& flags, EvalFlags* values) {
-  bool run = IsFolder(values->model);
-  SessionOptions options;
-  std::string folder = values->model;
-  if (values->best && !run) {
-    throw UsageError("--best is for the folder of a run");
+CommandHelp EvalHelp() {
+  return WithSession(
+      {"eval",
+       "Loss, and accuracy or perplexity, over all samples of a data set.",
+       {{"Options", {"MODEL", "Best", "JSON", "Machine"}},
+        {"Data", {"data", "Samples"}}},
+       {"onnx-fp8 eval runs/gpt --data val.bin",
+        "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy"}});
+}
+
+std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
+  const std::string folder = flags.Text("MODEL");
+  const bool run = IsFolder(folder);
+  if (flags.On("best") && !run) {
+    throw OptionError("`best` is for the folder of a run");
   }
+  SessionOptions options;
+  std::string model = folder;
   if (run) {
     RunConfig config = LoadRun(RunFolder(folder));
-    options = RunSessionOptions(config, values->session.budgets.Make());
-    // Flags that this command itself reads and writes, and values in the
-    // checkpoint.
-    for (const char* own : {"--data", "--threads", "--scales"}) {
-      config.settings.erase(own);
+    options = RunSessionOptions(config, BudgetsOf(flags));
+    // Options that this command itself reads, and values in the checkpoint.
+    for (const char* own : {"data", "threads", "scales"}) {
+      config.settings.erase(FlagOf(own));
     }
     flags.Fill(config.settings);
-    values->model = config.model;
+    model = config.model;
   }
-  SessionOptions ours = values->session.Make(values->model);
-  ours.given = GivenOptions(flags);
+  SessionOptions ours = SessionOptionsOf(flags, model);
   ours.optimizer = options.optimizer;
   ours.grad_accum = options.grad_accum;
   ours.seed = options.seed;
   ours.init = options.init;  // only drawn ones
   auto session = TrainingSession::Create(ours);
   if (session->Options().loss.kind.empty()) {
-    throw UsageError("--loss is missing: expected " + LossNames());
+    throw OptionError("`loss` is missing: expected " + LossNames());
   }
-  if (run) session->Restore(CheckpointFolder(folder, values->best));
+  if (run) session->Restore(CheckpointFolder(folder, flags.On("best")));
   return session;
 }
 
@@ -88,23 +73,20 @@ nlohmann::ordered_json ToJson(const Evaluation& e) {
 }  // namespace
 
 int Eval(const Arguments& arguments) {
-  Flags flags("eval", "Loss, and accuracy or perplexity, over a data set.");
-  EvalFlags values;
-  values.AddTo(flags);
+  Flags flags(EvalHelp(), kEvalOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "--data"});
-  values.machine.Apply();
-  auto session = MakeSession(flags, &values);
+  flags.Require({"MODEL", "data"});
+  ApplyMachine(flags);
+  auto session = MakeSession(flags);
   DataLayout layout =
-      LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
-  Dataset data(
-      MakeDatasetSpec(values.data, layout, values.session.budgets.Make()));
+      LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
+  Dataset data(MakeDatasetSpec(flags.List("data"), layout, BudgetsOf(flags)));
   Notes(data.notes());
   Evaluation evaluation = Evaluate(*session, data, layout);
   if (!evaluation.remark.empty()) Note(evaluation.remark);
   if (!evaluation.cause.empty()) Warn(NotFiniteText(evaluation.cause));
   auto json = ToJson(evaluation);
-  if (values.json) {
+  if (flags.On("json")) {
     Out() << JsonLine(json);
     return 0;
   }

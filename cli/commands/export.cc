@@ -5,15 +5,14 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/printable.h"
-#include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/run_session.h"
 #include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
 #include "training/artifacts/ort_artifacts.h"
 #include "training/artifacts/ort_state.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -25,13 +24,34 @@ std::string Extension(const std::string& path) {
   return std::filesystem::path(path).extension();
 }
 
-struct ExportFlags {
-  std::string folder, checkpoint, model;
-  std::vector<std::string> out, outputs;
-  bool external_data = false;
-  bool best = false;
-  Budgets budgets;
+const Option kExportOptions[] = {
+    {"Own", "RUN", OptionKind::kFile,
+     "the folder of a run, or of onnxruntime.training.artifacts"},
+    {"Own",
+     "out",
+     OptionKind::kFiles,
+     ".onnx, .safetensors or .ckpt (a checkpoint of onnxruntime-training), or "
+     "several of them",
+     "",
+     {.letter = "o"}},
+    {"Own", "checkpoint", OptionKind::kFile,
+     "of artifacts: a checkpoint in place of the folder's; of a run, for a "
+     ".ckpt: the checkpoint of the artifacts that it began with"},
+    {"Own", "model", OptionKind::kFile,
+     "for a run of a training step: the model that the step was made from, "
+     "which gets the weights (default: the step gets all of its state)"},
 };
+
+CommandHelp ExportHelp() {
+  return {
+      "export",
+      "Write the weights of a run: as the original model with these "
+      "weights, by PyTorch's names and layout, or for "
+      "onnxruntime-training.",
+      {{"Options", {"Own", "Scores", "Best", "External", "Budget", "Machine"}}},
+      {"onnx-fp8 export runs/gpt -o trained.onnx",
+       "onnx-fp8 export runs/gpt -o weights.safetensors"}};
+}
 
 bool AnyEnds(const std::vector<std::string>& paths, const char* extension) {
   return std::ranges::any_of(paths, [&](const std::string& path) {
@@ -40,13 +60,16 @@ bool AnyEnds(const std::vector<std::string>& paths, const char* extension) {
 }
 
 // Artifacts of onnxruntime-training, with the weights of a checkpoint.
-void ExportArtifacts(const ExportFlags& values) {
-  if (AnyEnds(values.out, kCheckpoint)) {
-    throw UsageError("--out: a .ckpt is for a run, got artifacts");
+void ExportArtifacts(const OptionSet& flags) {
+  const std::vector<std::string> paths = flags.List("out");
+  if (AnyEnds(paths, kCheckpoint)) {
+    throw OptionError("`out`: a .ckpt is for a run, got artifacts");
   }
-  if (values.best) throw UsageError("--best is for the folder of a run");
-  OrtArtifacts artifacts =
-      ReadOrtArtifacts(values.folder, values.budgets, values.checkpoint);
+  if (flags.On("best")) {
+    throw OptionError("`best` is for the folder of a run");
+  }
+  OrtArtifacts artifacts = ReadOrtArtifacts(flags.Text("RUN"), BudgetsOf(flags),
+                                            flags.Text("checkpoint"));
   TensorMap weights(artifacts.checkpoint.trained.begin(),
                     artifacts.checkpoint.trained.end());
   weights.insert(artifacts.checkpoint.frozen.begin(),
@@ -54,16 +77,16 @@ void ExportArtifacts(const ExportFlags& values) {
   weights.erase(kOrtScales);
   const Graph& graph = *artifacts.forward.graph;
   std::string outputs;
-  if (AnyEnds(values.out, ".onnx")) {
-    PrepareInference(artifacts, values.outputs);
+  if (AnyEnds(paths, ".onnx")) {
+    PrepareInference(artifacts, flags.List("outputs"));
     for (const Value* value : graph.outputs) {
       outputs += (outputs.empty() ? "" : ", ") + value->name;
     }
   }
-  for (const std::string& path : values.out) {
+  for (const std::string& path : paths) {
     bool model = Extension(path) == ".onnx";
     if (model) {
-      WriteModel(graph, path, {values.external_data});
+      WriteModel(graph, path, {flags.On("external_data")});
     } else {
       WriteSafetensors(path, Sources(weights));
     }
@@ -87,34 +110,37 @@ void WriteCheckpoint(TrainingSession& session, const std::string& like,
 void RequireNoFile(const std::string& folder) {
   if (!IsRegularFile(folder)) return;
   Fail("[", folder,
-       "] is a file: expected the folder of a run, as train --out "
-       "DIR makes it");
+       "] is a file: expected the folder of a run, which `train()` writes to "
+       "`out`");
 }
 
-void ExportRun(const ExportFlags& values) {
-  bool checkpoint = AnyEnds(values.out, kCheckpoint);
-  if (checkpoint && values.checkpoint.empty()) {
-    throw UsageError(
-        "--out: a .ckpt needs --checkpoint, that of the artifacts from which "
+void ExportRun(const OptionSet& flags) {
+  const std::vector<std::string> paths = flags.List("out");
+  const std::string folder = flags.Text("RUN");
+  const std::string like = flags.Text("checkpoint");
+  bool checkpoint = AnyEnds(paths, kCheckpoint);
+  if (checkpoint && like.empty()) {
+    throw OptionError(
+        "`out`: a .ckpt needs `checkpoint`, that of the artifacts from which "
         "the run began");
   }
-  if (!checkpoint && !values.checkpoint.empty()) {
-    throw UsageError(
-        "--checkpoint is for a folder of artifacts, or for an --out that ends "
+  if (!checkpoint && !like.empty()) {
+    throw OptionError(
+        "`checkpoint` is for a folder of artifacts, or for an `out` that ends "
         "in .ckpt");
   }
-  if (!values.outputs.empty()) {
-    throw UsageError("--outputs is for a folder of artifacts");
+  if (flags.Has("outputs")) {
+    throw OptionError("`outputs` is for a folder of artifacts");
   }
-  RequireNoFile(values.folder);
+  RequireNoFile(folder);
   auto session = TrainingSession::Create(
-      RunSessionOptions(LoadRun(RunFolder(values.folder)), values.budgets));
-  session->Restore(CheckpointFolder(values.folder, values.best));
-  for (const std::string& path : values.out) {
+      RunSessionOptions(LoadRun(RunFolder(folder)), BudgetsOf(flags)));
+  session->Restore(CheckpointFolder(folder, flags.On("best")));
+  for (const std::string& path : paths) {
     if (Extension(path) == ".onnx") {
-      session->ExportOnnx(path, values.external_data, values.model);
+      session->ExportOnnx(path, flags.On("external_data"), flags.Text("model"));
     } else if (Extension(path) == kCheckpoint) {
-      WriteCheckpoint(*session, values.checkpoint, path);
+      WriteCheckpoint(*session, like, path);
     } else {
       Notes(session->ExportSafetensors(path));
     }
@@ -126,54 +152,23 @@ void ExportRun(const ExportFlags& values) {
 }  // namespace
 
 int Export(const Arguments& arguments) {
-  Flags flags("export",
-              "Write the weights of a run: as the original model with these "
-              "weights, by PyTorch's names and layout, or for "
-              "onnxruntime-training.");
-  ExportFlags values;
-  MachineFlags machine;
-  BudgetFlags budget_flags;
-  flags.Positional("DIR", &values.folder,
-                   "the folder of a run, or of onnxruntime.training.artifacts");
-  flags.Files("-o,--out", &values.out,
-              ".onnx, .safetensors or .ckpt (a checkpoint of "
-              "onnxruntime-training), or several of them");
-  flags.File("--checkpoint", &values.checkpoint,
-             "of artifacts: a checkpoint in place of the folder's; of a run, "
-             "for a .ckpt: the checkpoint of the artifacts that it began with");
-  flags.List("--outputs", &values.outputs,
-             "of artifacts: the values that the model computes (default: the "
-             "scores that the loss reads)");
-  flags.File("--model", &values.model,
-             "for a run of a training step: the model that the step was made "
-             "from, which gets the weights (default: the step gets all of its "
-             "state)");
-  flags.Switch(
-      "--best", &values.best,
-      "of a run with --save-best: the best checkpoint, in place of the "
-      "newest");
-  AddExternalData(flags, &values.external_data);
-  budget_flags.AddTo(flags);
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 export runs/gpt -o trained.onnx");
-  flags.Example("onnx-fp8 export runs/gpt -o weights.safetensors");
+  Flags flags(ExportHelp(), kExportOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"DIR", "--out"});
-  for (const std::string& path : values.out) {
+  flags.Require({"RUN", "out"});
+  for (const std::string& path : flags.List("out")) {
     std::string end = Extension(path);
     if (end == ".onnx" || end == ".safetensors" || end == kCheckpoint) continue;
-    throw UsageError(
-        "--out: expected a name that ends in .onnx, .safetensors or .ckpt, "
+    throw OptionError(
+        "`out`: expected a name that ends in .onnx, .safetensors or .ckpt, "
         "got " +
         path);
   }
-  machine.Apply();
-  values.budgets = budget_flags.Make();
-  if (!RunFolder(values.folder).HasConfig() &&
-      HoldsOrtArtifacts(values.folder)) {
-    ExportArtifacts(values);
+  ApplyMachine(flags);
+  const std::string folder = flags.Text("RUN");
+  if (!RunFolder(folder).HasConfig() && HoldsOrtArtifacts(folder)) {
+    ExportArtifacts(flags);
   } else {
-    ExportRun(values);
+    ExportRun(flags);
   }
   return 0;
 }

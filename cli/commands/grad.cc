@@ -1,48 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
 #include "base/printable.h"
-#include "cli/api_names.h"
 #include "cli/array_output.h"
 #include "cli/commands/commands.h"
-#include "cli/data_flags.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/text.h"
+#include "training/run/session_options.h"
 #include "training/step/session_checks.h"
 
 namespace onnx_fp8 {
 namespace {
 
-struct GradFlags {
-  std::string model, out, init;
-  std::vector<std::string> data;
-  DataFlags data_flags;
-  SessionFlags session;
-  MachineFlags machine;
-  bool input_grads = false;
-
-  void AddTo(Flags& flags) {
-    flags.Positional("MODEL", &model, "the .onnx file");
-    flags.Group("Data");
-    flags.Files("--data", &data,
-                "as for train; the first --batch-size samples are used");
-    data_flags.AddTo(flags);
-    session.AddTo(flags);
-    flags.Group("Options");
-    flags.File("--init", &init, "use these weights (.safetensors)");
-    flags.File("-o,--out", &out,
-               ".safetensors or .npz: loss, output.NAME, grad.NAME");
-    flags.Switch("--input-grads", &input_grads,
-                 "also input_grad.NAME of every float input");
-    machine.AddTo(flags);
-    flags.Example(
-        "onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "
-        "grads.safetensors");
-    flags.Example(
-        "onnx-fp8 grad model.onnx --data batch.npz --loss output:loss --recipe "
-        "tensorwise -o grads.safetensors");
-  }
+const Option kGradOptions[] = {
+    {"Own", "init", OptionKind::kFile, "use these weights (.safetensors)"},
+    {"Own",
+     "out",
+     OptionKind::kFile,
+     ".safetensors or .npz: loss, output.NAME, grad.NAME",
+     "",
+     {.letter = "o"}},
+    {"Own", "input_grads", OptionKind::kSwitch,
+     "also input_grad.NAME of every float input"},
 };
+
+CommandHelp GradHelp() {
+  return WithSession(
+      {"grad",
+       "Loss, outputs and the gradient of every trained parameter for one "
+       "batch, the first `batch_size` samples, in training mode but with "
+       "Dropout off.",
+       {{"Options", {"Model", "Own", "Machine"}},
+        {"Data", {"data", "Samples"}}},
+       {"onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "
+        "grads.safetensors",
+        "onnx-fp8 grad model.onnx --data batch.npz --loss output:loss --recipe "
+        "tensorwise -o grads.safetensors"}});
+}
 
 TensorMap NamedArrays(const GradientResult& result) {
   TensorMap arrays = {{"loss", Tensor::Scalar(result.loss)}};
@@ -63,39 +56,34 @@ TensorMap NamedArrays(const GradientResult& result) {
 }  // namespace
 
 int Grad(const Arguments& arguments) {
-  Flags flags("grad",
-              "Loss, outputs and the gradient of every trained parameter for "
-              "one batch, "
-              "in training mode but with Dropout off.");
-  GradFlags values;
-  values.AddTo(flags);
+  Flags flags(GradHelp(), kGradOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "--data", "--out"});
-  RequireArrayPath("--out", values.out);
-  values.machine.Apply();
-  SessionOptions options = values.session.Make(values.model);
-  options.given = GivenOptions(flags);
-  options.init = values.init;
+  flags.Require({"MODEL", "data", "out"});
+  const std::string out = flags.Text("out");
+  RequireArrayPath(out);
+  ApplyMachine(flags);
+  SessionOptions options = SessionOptionsOf(flags, flags.Text("MODEL"));
+  options.init = flags.Text("init");
   auto session = TrainingSession::Create(options);
-  if (session->Options().loss.kind.empty()) flags.Require({"--loss"});
+  if (session->Options().loss.kind.empty()) flags.Require({"loss"});
   Notes(session->Notes());
   DataLayout layout =
-      LayOutData(session->Inputs(), session->Loss(), values.data_flags.Make());
-  Dataset data(MakeDatasetSpec(values.data, layout, options.budgets));
+      LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
+  Dataset data(MakeDatasetSpec(flags.List("data"), layout, options.budgets));
   Notes(data.notes());
   if (data.size() < layout.batch_size) {
     Note(Concat("the batch has ", data.size(), " samples, all that there are"));
   }
   const TensorMap batch = data.Batch(0);
-  GradientResult result = session->Gradients(batch, values.input_grads);
+  GradientResult result = session->Gradients(batch, flags.On("input_grads"));
   if (result.cause == kNoLabelCounts) {
     Note(result.cause + ": the loss is no number, and all gradients are 0");
   } else if (!result.cause.empty()) {
     Warn(NotFiniteText(result.cause));
   }
-  WriteArrays(values.out, NamedArrays(result));
+  WriteArrays(out, NamedArrays(result));
   Out() << "loss " << Number(result.loss, 7) << ", gradients of "
-        << result.gradients.size() << " parameters in " << Printable(values.out)
+        << result.gradients.size() << " parameters in " << Printable(out)
         << "\n";
   return 0;
 }

@@ -5,21 +5,19 @@
 #include <ostream>
 
 #include "base/printable.h"
-#include "cli/api_names.h"
-#include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
-#include "cli/ranks.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/model_report.h"
 #include "cli/report/profile_text.h"
 #include "cli/report/text.h"
+#include "cli/shapes.h"
 #include "onnx_fp8/profile_report.h"
 #include "onnx_fp8/recipe_text.h"
 #include "providers/report/roofline.h"
 #include "training/make_provider.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -102,70 +100,50 @@ void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
 
 using Json = nlohmann::ordered_json;
 
-struct InspectFlags {
-  std::string model, dump_passes, provider, gpu, mesh;
-  int64_t loss_chunk_bytes = SessionOptions().loss_chunk_bytes;
-  std::vector<std::string> shape, value;
-  LossFlags loss;
-  ParameterFlags parameters;
-  RecipeFlags recipe;
-  OptimizerFlags optimizer;
-  BudgetFlags budgets;
-  MachineFlags machine;
-  bool json = false;
-  bool memory_report = false;
-  bool all_nodes = false;
-
-  void AddTo(Flags& flags) {
-    flags.Positional("MODEL", &model,
-                     "the .onnx file; files with its weights may be missing");
-    flags.Group("Model");
-    flags.List("--shape", &shape, "AXIS=N: sizes of dynamic axes");
-    AddValueFlag(flags, &value);
-    loss.AddTo(flags);
-    parameters.AddTo(flags);
-    recipe.AddTo(flags);
-    flags.Group("Optimizer");
-    optimizer.AddTo(flags);
-    flags.Group("Options");
-    flags.Switch("--json", &json, "print one JSON object");
-    flags.Switch("--memory-report", &memory_report,
-                 "list the values in memory when a step needs most of it; "
-                 "needs sizes of all axes");
-    std::vector<std::string> gpus;
-    for (const GpuPeaks& peaks : KnownGpus()) gpus.push_back(peaks.name);
-    flags.Choice("--gpu", &gpu, gpus,
-                 "the least time of a step on this GPU, by the operations and "
-                 "bytes of each node; needs sizes of all axes");
-    flags.Switch("--all-nodes", &all_nodes,
-                 "list all nodes behind --gpu, not only the longest ones");
-    flags.Choice("--provider", &provider, ProviderNames(),
-                 "whose plan (default: cpu; with --gpu cuda, if this build "
-                 "has it)");
-    flags.Text("--mesh", &mesh,
-               "tp=T: which layers T ranks divide, and why others stay whole; "
-               "sizes are those of one rank");
-    AddLossChunk(flags, &loss_chunk_bytes);
-    AddDumpPasses(flags, &dump_passes);
-    budgets.AddTo(flags);
-    machine.AddTo(flags);
-    flags.Example("onnx-fp8 inspect model.onnx --mesh tp=8");
-    flags.Example(
-        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe rowwise "
-        "--auto-filter h100 --recipe-for 'blocks.0.*=off'");
-    flags.Example(
-        "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
-        "cross_entropy --recipe tensorwise --dtype bfloat16 --memory-report "
-        "--gpu h200");
-  }
-
-  // null: none was asked for.
-  const GpuPeaks* Gpu() const { return gpu.empty() ? nullptr : FindGpu(gpu); }
-  std::string Provider() const {
-    if (!provider.empty()) return provider;
-    return !gpu.empty() && HasProvider("cuda") ? "cuda" : "cpu";
-  }
+const Option kInspectOptions[] = {
+    {"Own", "MODEL", OptionKind::kFile,
+     "the .onnx file; files with its weights may be missing"},
+    {"Own", "memory_report", OptionKind::kSwitch,
+     "list the values in memory when a step needs most of it; needs sizes of "
+     "all axes"},
+    {"Own", "all_nodes", OptionKind::kSwitch,
+     "list all nodes behind `gpu`, not only the longest ones"},
+    {"Own", "mesh", OptionKind::kText,
+     "tp=T: which layers T ranks divide, and why others stay whole; sizes are "
+     "those of one rank"},
+    {"Own",
+     "provider",
+     OptionKind::kChoice,
+     "whose plan (default: cpu; with `gpu` cuda, if this build has it)",
+     "",
+     {.names = [] { return Barred(ProviderNames()); }}},
 };
+
+CommandHelp InspectHelp() {
+  return {"inspect",
+          "What training would do with a model: parameters, matrix products, "
+          "memory.",
+          {{"Options",
+            {"MODEL", "JSON", "memory_report", "GPU", "all_nodes", "provider",
+             "mesh", "Chunk", "dump_passes", "Budget", "Machine"}},
+           {"Model",
+            {"Shapes", "Loss", "Loss options", "Trained", "Ties", "Recipe",
+             "Loss scale"}},
+           {"Optimizer", {"Optimizer"}}},
+          {"onnx-fp8 inspect model.onnx --mesh tp=8",
+           "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe "
+           "rowwise --auto-filter h100 --recipe-for 'blocks.0.*=off'",
+           "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
+           "cross_entropy --recipe tensorwise --dtype bfloat16 "
+           "--memory-report --gpu h200"}};
+}
+
+// The provider whose plan it is: cuda with `gpu`, if this build has it.
+std::string ProviderFor(const OptionSet& flags) {
+  if (flags.Has("provider")) return flags.Text("provider");
+  return flags.Has("gpu") && HasProvider("cuda") ? "cuda"
+                                                 : ProviderNames().front();
+}
 
 // "[batch,64]".
 Json ShapeJson(const InputInfo& info) {
@@ -426,35 +404,24 @@ void PrintMemory(const ModelReport& report) {
 }  // namespace
 
 int Inspect(const Arguments& arguments) {
-  Flags flags("inspect",
-              "What training would do with a model: parameters, matrix "
-              "products, memory.");
-  InspectFlags values;
-  values.AddTo(flags);
+  Flags flags(InspectHelp(), kInspectOptions);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL"});
-  if (values.all_nodes && values.gpu.empty()) {
-    throw UsageError("--all-nodes needs --gpu, whose nodes it lists");
+  if (flags.On("all_nodes") && !flags.Has("gpu")) {
+    throw OptionError("`all_nodes` needs `gpu`, whose nodes it lists");
   }
-  values.machine.Apply();
-  SessionOptions options;
-  options.model = values.model;
-  options.loss = values.loss.Make();
-  options.given = GivenOptions(flags);
-  options.optimizer = values.optimizer.Make(flags);
-  values.recipe.Fill(&options);
-  values.parameters.Fill(&options);
-  options.budgets = values.budgets.Make();
-  options.loss_chunk_bytes = values.loss_chunk_bytes;
-  options.dump_passes = values.dump_passes;
-  options.provider = values.Provider();
-  const GpuPeaks* gpu = values.Gpu();
+  ApplyMachine(flags);
+  const std::string model = flags.Text("MODEL"), mesh = flags.Text("mesh");
+  SessionOptions options = SessionOptionsOf(flags, model);
+  options.provider = ProviderFor(flags);
+  const GpuPeaks* gpu = flags.Has("gpu") ? FindGpu(flags.Text("gpu")) : nullptr;
   ModelReport report =
-      MakeModelReport(options, ParseShapeFlag(values.shape),
-                      ParseValueFlag(values.value), gpu, MeshOf(values.mesh));
-  if (values.json) {
-    Json json = ToJson(report, values.model);
-    if (values.memory_report && report.memory_report) {
+      MakeModelReport(options, ParseShapeFlag(flags.List("shape")),
+                      ParseValueFlag(flags.List("value")), gpu, MeshOf(mesh));
+  const bool memory = flags.On("memory_report") && report.memory_report;
+  if (flags.On("json")) {
+    Json json = ToJson(report, model);
+    if (memory) {
       json["memory_report"] = MemoryJson(*report.memory_report, std::nullopt);
     }
     if (report.roofline) {
@@ -468,13 +435,13 @@ int Inspect(const Arguments& arguments) {
   PrintValues("Outputs", report.outputs);
   PrintInitializers(report);
   PrintGemms(report);
-  PrintLayers(report, values.mesh);
+  PrintLayers(report, mesh);
   PrintMemory(report);
-  if (values.memory_report && report.memory_report) {
+  if (memory) {
     PrintMemoryReport(*report.memory_report, std::nullopt, Out());
   }
   if (report.roofline) {
-    PrintRoofline(*report.roofline, *gpu, values.all_nodes, Out());
+    PrintRoofline(*report.roofline, *gpu, flags.On("all_nodes"), Out());
   }
   if (!report.open_axes.empty()) {
     std::string example;

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
+#include "cli/flags.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "graph/schemas.h"
 
@@ -35,16 +35,13 @@ nlohmann::ordered_json Describe(const OpDefinition& op) {
 }  // namespace
 
 int Ops(const Arguments& arguments) {
-  Flags flags("ops",
-              "The operators of the domain onnx_fp8, version 1, with their "
-              "bodies in standard ONNX.");
-  MachineFlags machine;
-  bool json = false;
-  flags.Switch("--json", &json, "print one JSON array");
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 ops");
-  flags.Example("onnx-fp8 ops --json");
+  Flags flags({"ops",
+               "The operators of the domain onnx_fp8, version 1, with their "
+               "bodies in standard ONNX.",
+               {{"Options", {"JSON", "Machine"}}},
+               {"onnx-fp8 ops", "onnx-fp8 ops --json"}});
   if (!flags.Parse(arguments)) return 0;
+  const bool json = flags.On("json");
   auto list = nlohmann::ordered_json::array();
   for (const std::string& name : OpNames()) {
     const OpDefinition& op = *FindOp(name);

@@ -2,24 +2,21 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands/commands.h"
+#include "cli/flags.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
 
 int Recipes(const Arguments& arguments) {
-  Flags flags("recipes",
-              "The recipes that --recipe knows by name, with what each stands "
-              "for; any item may be overridden.");
-  MachineFlags machine;
-  bool json = false;
-  flags.Switch("--json", &json, "print one JSON array");
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 recipes");
-  flags.Example("onnx-fp8 recipes --json");
+  Flags flags({"recipes",
+               "The recipes that `recipe` knows by name, with what each stands "
+               "for; any item may be overridden.",
+               {{"Options", {"JSON", "Machine"}}},
+               {"onnx-fp8 recipes", "onnx-fp8 recipes --json"}});
   if (!flags.Parse(arguments)) return 0;
+  const bool json = flags.On("json");
   using Json = nlohmann::ordered_json;
   Json list = Json::array();
   for (const RecipePreset& preset : RecipePresets()) {

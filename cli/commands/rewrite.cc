@@ -6,15 +6,16 @@
 
 #include "base/check.h"
 #include "base/printable.h"
-#include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"
 #include "cli/report/text.h"
+#include "cli/shapes.h"
 #include "graph/rewrite/rewrite_model.h"
+#include "onnx_fp8/option_names.h"
 #include "training/artifacts/ort_artifacts.h"
+#include "training/run/session_options.h"
 #include "training/step/step_file.h"
 
 namespace onnx_fp8 {
@@ -22,81 +23,53 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct RewriteFlags {
-  std::string model, out, ort_training, dump_passes;
-  std::vector<std::string> shape, value;
-  LossFlags loss;
-  ParameterFlags parameters;
-  RecipeFlags recipe;
-  OptimizerFlags optimizer;
-  int64_t grad_accum = 1;
-  bool external_data = false;
-  bool json = false;
-  BudgetFlags budgets;
-  MachineFlags machine;
+constexpr char kStep[] = "Whole training step";
 
-  void AddTo(Flags& flags, bool omits_model) {
-    flags.Positional("MODEL", &model, "the .onnx file", !omits_model);
-    flags.Group("Forward model");
-    flags.File("-o,--out", &out, "the .onnx file to write");
-    recipe.AddTo(flags);
-    parameters.AddTo(flags);
-    flags.Group("Whole training step");
-    loss.AddTo(flags);
-    flags.List("--shape", &shape, "AXIS=N: sizes of all dynamic axes");
-    AddValueFlag(flags, &value);
-    optimizer.AddTo(flags);
-    flags.Int("--grad-accum", &grad_accum, 1,
-              "batches per step; above 1 the update is a second file, "
-              "OUT.apply.onnx");
-    flags.Group("Artifacts");
-    flags.File("--ort-training", &ort_training,
-               "instead of MODEL: a folder of onnxruntime.training.artifacts; "
-               "--out is the folder of the new ones");
-    flags.Group("Options");
-    AddExternalData(flags, &external_data);
-    flags.Switch("--json", &json, "print one JSON object");
-    AddDumpPasses(flags, &dump_passes);
-    budgets.AddTo(flags);
-    machine.AddTo(flags);
-    flags.Example(
-        "onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise");
-    flags.Example(
-        "onnx-fp8 rewrite model.onnx -o step.onnx --recipe delayed --loss "
-        "cross_entropy --optimizer adamw --lr 0.001 --shape batch=8,seq=64");
-  }
+const Option kRewriteOptions[] = {
+    {"Own",
+     "out",
+     OptionKind::kFile,
+     "the .onnx file to write",
+     "",
+     {.letter = "o"}},
+    {"Own",
+     "grad_accum",
+     OptionKind::kInt,
+     "batches per step; above 1 the update is a second file, OUT.apply.onnx",
+     "1",
+     {.min = 1, .max = 65536, .field = &SessionOptions::grad_accum}},
+    {"Own",
+     "ort_training",
+     OptionKind::kFile,
+     "instead of MODEL: a folder of onnxruntime.training.artifacts; `out` is "
+     "the folder of the new ones",
+     "",
+     {.replaces_model = true}},
 };
 
-void RequireStepFlags(const Flags& flags) {
-  const char* needs_loss[] = {"--shape",
-                              "--value",
-                              "--optimizer",
-                              "--lr",
-                              "--weight-decay",
-                              "--betas",
-                              "--eps",
-                              "--momentum",
-                              "--nesterov",
-                              "--label",
-                              "--logits",
-                              "--class-axis",
-                              "--class-weights",
-                              "--ignore-index",
-                              "--label-smoothing",
-                              "--delta",
-                              "--group",
-                              "--clip-norm",
-                              "--grad-accum",
-                              "--batch-norm",
-                              "--tie",
-                              "--no-tie",
-                              "--loss-scale",
-                              "--loss-scale-interval"};
-  for (const char* name : needs_loss) {
-    if (flags.Given(name)) {
-      throw UsageError(std::string(name) +
-                       " belongs to a whole training step: it needs --loss");
-    }
+CommandHelp RewriteHelp() {
+  return {"rewrite",
+          "Write the model with its linear layers in FP8, for any ONNX "
+          "runtime; with `loss` its whole training step.",
+          {{"Options",
+            {"Model", "out", "External", "JSON", "dump_passes", "Budget",
+             "Machine"}},
+           {"Forward model", {"Recipe", "Trained"}},
+           {kStep,
+            {"Loss", "Loss options", "Ties", "Loss scale", "Shapes",
+             "Optimizer", "grad_accum"}},
+           {"Artifacts", {"ort_training"}}},
+          {"onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise",
+           "onnx-fp8 rewrite model.onnx -o step.onnx --recipe delayed --loss "
+           "cross_entropy --optimizer adamw --lr 0.001 --shape "
+           "batch=8,seq=64"}};
+}
+
+void RequireNoStepFlags(const Flags& flags) {
+  for (const std::string& name : flags.Below(kStep)) {
+    if (!flags.Given(name)) continue;
+    throw OptionError(Reference(name) +
+                      " belongs to a whole training step: it needs `loss`");
   }
 }
 
@@ -125,29 +98,30 @@ void PrintDecisions(const std::vector<GemmDecision>& decisions) {
   if (!table.empty()) table.Print(Out(), 0);
 }
 
-void WriteForward(const RewriteFlags& values) {
+void WriteForward(const Flags& flags) {
   Progress progress;
-  PassRunner runner({.dump = values.dump_passes});
+  PassRunner runner({.dump = flags.Text("dump_passes")});
+  const std::string out = flags.Text("out");
   RewriteReport report =
-      RewriteModel(values.model, values.out,
-                   {.spec = values.recipe.MakeSpec(),
-                    .dtype = values.recipe.MakeDType(),
-                    .patterns = {.train = values.parameters.train,
-                                 .freeze = values.parameters.freeze},
+      RewriteModel(flags.Text("MODEL"), out,
+                   {.spec = SpecOf(flags),
+                    .dtype = PrecisionOf(flags.Text("dtype")),
+                    .patterns = {.train = flags.List("train"),
+                                 .freeze = flags.List("freeze")},
                     .observer = ShowCopies(progress),
-                    .write = {values.external_data},
-                    .budgets = values.budgets.Make(),
+                    .write = {flags.On("external_data")},
+                    .budgets = BudgetsOf(flags),
                     .runner = &runner});
   progress.Close();
-  if (values.json) {
-    Out() << JsonLine(Json{{"out", values.out},
+  if (flags.On("json")) {
+    Out() << JsonLine(Json{{"out", out},
                            {"gemms", DecisionsJson(report.decisions)},
                            {"opset_before", report.opset_before},
                            {"opset_after", report.opset_after}});
     return;
   }
   PrintDecisions(report.decisions);
-  Out() << Printable(values.out) << ": " << report.rewritten << " of "
+  Out() << Printable(out) << ": " << report.rewritten << " of "
         << report.decisions.size() << " matrix products in FP8, opset "
         << report.opset_after;
   if (report.opset_after != report.opset_before) {
@@ -156,55 +130,49 @@ void WriteForward(const RewriteFlags& values) {
   Out() << "\n";
 }
 
-void WriteStep(const Flags& flags, const RewriteFlags& values) {
+void WriteStep(const Flags& flags) {
+  const std::string model = flags.Text("MODEL"), out = flags.Text("out");
   std::error_code none;
-  Check(!std::filesystem::equivalent(values.model, values.out, none), "[",
-        values.out, "] expected another file than the model itself");
-  SessionOptions options;
-  options.model = values.model;
-  options.loss = values.loss.Make();
-  options.optimizer = values.optimizer.Make(flags);
-  values.recipe.Fill(&options);
-  options.dump_passes = values.dump_passes;
-  options.grad_accum = values.grad_accum;
-  values.parameters.Fill(&options);
-  options.budgets = values.budgets.Make();
-  StepFile file(options);
+  Check(!std::filesystem::equivalent(model, out, none), "[", out,
+        "] expected another file than the model itself");
+  StepFile file(SessionOptionsOf(flags, model));
   std::vector<InputInfo> inputs = file.Inputs();
-  auto shapes = ResolveShapes(inputs, ParseShapeFlag(values.shape));
+  auto shapes = ResolveShapes(inputs, ParseShapeFlag(flags.List("shape")));
   for (const InputInfo& input : inputs) {
     const Shape& shape = shapes.at(input.name);
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] >= 0) continue;
-      throw UsageError(
-          "--shape: a whole training step needs the size of the "
+      throw OptionError(
+          "`shape`: a whole training step needs the size of the "
           "axis \"" +
           AxisName(input, i) + "\" of the input " + input.name);
     }
   }
-  InputValues known = ResolveValues(inputs, ParseValueFlag(values.value));
-  file.Write(shapes, known, values.out, {values.external_data});
+  InputValues known =
+      ResolveValues(inputs, ParseValueFlag(flags.List("value")));
+  file.Write(shapes, known, out, {flags.On("external_data")});
   Notes(file.notes());
-  if (values.json) {
-    Out() << JsonLine(Json{{"out", values.out}});
+  if (flags.On("json")) {
+    Out() << JsonLine(Json{{"out", out}});
     return;
   }
-  Out() << Printable(values.out) << ": the whole training step\n";
+  Out() << Printable(out) << ": the whole training step\n";
 }
 
-void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
-  for (const char* name : {"MODEL", "--loss", "--train", "--freeze", "--dtype",
-                           "--external-data", "--dump-passes"}) {
+void WriteArtifacts(const Flags& flags) {
+  const std::string out = flags.Text("out");
+  for (const char* name : {"MODEL", "loss", "train", "freeze", "dtype",
+                           "external_data", "dump_passes"}) {
     if (flags.Given(name)) {
-      throw UsageError(std::string(name) + " is not for --ort-training");
+      throw OptionError(Reference(name) + " is not for `ort_training`");
     }
   }
-  OrtRewriteReport report =
-      RewriteOrtArtifacts(values.ort_training, values.out,
-                          values.recipe.MakeSpec(), values.budgets.Make());
-  if (values.json) {
+  RequireNoStepFlags(flags);
+  OrtRewriteReport report = RewriteOrtArtifacts(
+      flags.Text("ort_training"), out, SpecOf(flags), BudgetsOf(flags));
+  if (flags.On("json")) {
     Out() << JsonLine(
-        Json{{"out", values.out}, {"gemms", DecisionsJson(report.decisions)}});
+        Json{{"out", out}, {"gemms", DecisionsJson(report.decisions)}});
     return;
   }
   PrintDecisions(report.decisions);
@@ -214,7 +182,7 @@ void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
     ++all[d.gemm.role];
     rewritten += d.fp8;
   }
-  Out() << Printable(values.out) << ": " << rewritten << " of "
+  Out() << Printable(out) << ": " << rewritten << " of "
         << report.decisions.size() << " matrix products in FP8; "
         << all[GemmRole::kForward] << " forward, " << all[GemmRole::kDgrad]
         << " dgrad, " << all[GemmRole::kWgrad] << " wgrad, "
@@ -224,32 +192,24 @@ void WriteArtifacts(const Flags& flags, const RewriteFlags& values) {
 }  // namespace
 
 int Rewrite(const Arguments& arguments) {
-  Flags flags("rewrite",
-              "Write the model with its linear layers in FP8, for any ONNX "
-              "runtime; with --loss its whole training step.");
-  RewriteFlags values;
-  bool artifacts = std::ranges::any_of(arguments, [](const auto& word) {
-    return word.starts_with("--ort-training");
-  });
-  values.AddTo(flags, artifacts);
+  Flags flags(RewriteHelp(), kRewriteOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"--out"});
-  values.machine.Apply();
-  if (artifacts) {
-    RequireStepFlags(flags);
-    WriteArtifacts(flags, values);
+  flags.Require({"out"});
+  ApplyMachine(flags);
+  if (flags.Has("ort_training")) {
+    WriteArtifacts(flags);
     return 0;
   }
   flags.Require({"MODEL"});
-  if (std::filesystem::path(values.out).extension() != ".onnx") {
-    throw UsageError("--out: expected a name that ends in .onnx, got " +
-                     values.out);
+  const std::string out = flags.Text("out");
+  if (std::filesystem::path(out).extension() != ".onnx") {
+    throw OptionError("`out`: expected a name that ends in .onnx, got " + out);
   }
-  if (flags.Given("--loss")) {
-    WriteStep(flags, values);
+  if (flags.Given("loss")) {
+    WriteStep(flags);
   } else {
-    RequireStepFlags(flags);
-    WriteForward(values);
+    RequireNoStepFlags(flags);
+    WriteForward(flags);
   }
   return 0;
 }

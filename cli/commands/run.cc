@@ -3,10 +3,8 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "cli/array_output.h"
-#include "cli/budget_flags.h"
 #include "cli/commands/commands.h"
 #include "cli/feeds.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "data/arrays.h"
 #include "graph/onnx/onnx_io.h"
@@ -15,19 +13,31 @@
 #include "providers/passes/expand_missing.h"
 #include "providers/run/executor.h"
 #include "training/make_provider.h"
+#include "training/run/session_options.h"
 #include "training/step/pipelines.h"
 
 namespace onnx_fp8 {
 namespace {
 
-struct RunFlags {
-  std::string model, out;
-  std::vector<std::string> data, expand;
-  std::string profile, provider = ProviderNames().front();
-  ProviderOptions provider_options;
-  BudgetFlags budgets;
-  MachineFlags machine;
+const Option kRunOptions[] = {
+    {"Own", "data", OptionKind::kFiles,
+     ".npz, .npy or .safetensors: arrays named like the inputs"},
+    {"Own",
+     "out",
+     OptionKind::kFile,
+     ".npz or .safetensors",
+     "",
+     {.letter = "o"}},
 };
+
+CommandHelp RunHelp() {
+  return {"run",
+          "Run a model once and write its outputs.",
+          {{"Options",
+            {"Model", "Own", "Provider", "profile", "expand", "Budget",
+             "Machine"}}},
+          {"onnx-fp8 run model.onnx --data batch.npz -o outputs.npz"}};
+}
 
 // The arrays of all files; undefined if the graph does not use an array.
 TensorMap ReadAll(const Graph& graph, const std::vector<std::string>& files,
@@ -73,22 +83,24 @@ TensorMap Bind(Graph& graph, const TensorMap& arrays) {
   return feeds;
 }
 
-TensorMap Forward(const RunFlags& flags) {
-  Budgets budgets = flags.budgets.Make();
-  std::unique_ptr<Graph> model = ReadModel(flags.model, {.budgets = budgets});
+TensorMap Forward(const OptionSet& flags) {
+  const Budgets budgets = BudgetsOf(flags);
+  const std::string profile = flags.Text("profile");
+  std::unique_ptr<Graph> model =
+      ReadModel(flags.Text("MODEL"), {.budgets = budgets});
   Written kind = WrittenAs(*model);
   if (IsStep(kind)) {
     Note(DescribeWritten(*model, kind) +
-         ": it runs once, with the file's state where --data has none; the new "
+         ": it runs once, with the file's state where `data` has none; the new "
          "state is among the outputs");
   }
   model->state.clear();  // the new state is an output
-  TensorMap feeds = Bind(*model, ReadAll(*model, flags.data, budgets));
+  TensorMap feeds = Bind(*model, ReadAll(*model, flags.List("data"), budgets));
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes[name] = tensor.shape();
   std::unique_ptr<Evaluator> evaluator = MakeEvaluator();
   std::unique_ptr<ExecutionProvider> provider =
-      MakeProvider(flags.provider, flags.provider_options);
+      MakeProvider(flags.Text("provider"), ProviderOptionsOf(flags));
   SpecializeReport report;
   Spending spending(budgets);
   std::shared_ptr<Graph> graph = Specialize(*model, shapes, *evaluator, &report,
@@ -97,40 +109,28 @@ TensorMap Forward(const RunFlags& flags) {
   PassRunner runner;
   runner.Begin("run");
   FuseForward(*graph, runner);
-  ExpandMissing(*graph, provider->Kernels(),
-                {flags.expand.begin(), flags.expand.end()}, evaluator.get(),
-                budgets);
+  const std::vector<std::string> expand = flags.List("expand");
+  ExpandMissing(*graph, provider->Kernels(), {expand.begin(), expand.end()},
+                evaluator.get(), budgets);
   Executor executor(graph, *provider);
   Profiler profiler;
-  if (!flags.profile.empty()) executor.set_profiler(&profiler);
+  if (!profile.empty()) executor.set_profiler(&profiler);
   TensorMap state;
   TensorMap outputs = executor.Run(feeds, state);
   for (auto& [name, tensor] : outputs) tensor = provider->ToHost(tensor);
-  if (!flags.profile.empty()) profiler.WriteChromeTrace(flags.profile);
+  if (!profile.empty()) profiler.WriteChromeTrace(profile);
   return outputs;
 }
 
 }  // namespace
 
 int Run(const Arguments& arguments) {
-  Flags flags("run", "Run a model once and write its outputs.");
-  RunFlags values;
-  flags.Positional("MODEL", &values.model, "the .onnx file");
-  flags.Files("--data", &values.data,
-              ".npz, .npy or .safetensors: arrays named like the inputs");
-  flags.File("-o,--out", &values.out, ".npz or .safetensors");
-  AddProvider(flags, &values.provider, &values.provider_options);
-  flags.File("--profile", &values.profile, "write a Chrome trace");
-  flags.List("--expand", &values.expand,
-             "run these ops by their bodies in standard ONNX ops");
-  values.budgets.AddTo(flags);
-  values.machine.AddTo(flags);
-  flags.Example("onnx-fp8 run model.onnx --data batch.npz -o outputs.npz");
+  Flags flags(RunHelp(), kRunOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "--data", "--out"});
-  RequireArrayPath("--out", values.out);
-  values.machine.Apply();
-  WriteArrays(values.out, Forward(values));
+  flags.Require({"MODEL", "data", "out"});
+  RequireArrayPath(flags.Text("out"));
+  ApplyMachine(flags);
+  WriteArrays(flags.Text("out"), Forward(flags));
   return 0;
 }
 

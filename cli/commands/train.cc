@@ -8,11 +8,9 @@
 #include "base/file.h"
 #include "base/joined.h"
 #include "base/printable.h"
-#include "cli/api_names.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/ort_training.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
@@ -22,10 +20,11 @@
 #include "cli/report/timeline_text.h"
 #include "cli/report/training_log.h"
 #include "cli/run_session.h"
-#include "cli/train_flags.h"
 #include "collectives/agreement.h"
+#include "onnx_fp8/option_names.h"
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
+#include "training/run/session_options.h"
 #include "training/session/make_session.h"
 #include "training/step/draw_weights.h"
 #include "training/step/loss.h"
@@ -49,12 +48,12 @@ size_t PeakBytes() {
 class TrainCommand {
  public:
   // `host`: null for the program itself.
-  TrainCommand(Flags& flags, TrainFlags& values, const TrainHost* host)
-      : flags_(flags), values_(values), host_(host), folder_(values.out) {}
+  TrainCommand(Flags& flags, const TrainHost* host)
+      : flags_(flags), host_(host), out_(flags.Text("out")), folder_(out_) {}
 
   int Execute() {
-    const std::string& mesh = values_.shard.mesh;
-    const SecretChoice secret = values_.job_secret.Make(mesh, values_.out);
+    const std::string mesh = flags_.Text("mesh");
+    const SecretChoice secret = SecretOf(flags_, out_);
     if (host_) {
       TakeRanks(host_->ranks(mesh, secret));
       return Train();
@@ -94,15 +93,14 @@ class TrainCommand {
     MakeFolder();
     Progress progress;
     FlagMap saved = flags_.Saved();
-    values_.session.recipe.Resolve(&saved);
-    values_.session.loss.Resolve(&saved);
-    const std::string& loss = values_.session.loss.loss;
-    folder_.Write(values_.model, KeptFlags(saved), ShowCopies(progress),
+    ResolveFiles(flags_, &saved);
+    const std::string loss = flags_.Text("loss");
+    folder_.Write(model_, KeptFlags(saved), ShowCopies(progress),
                   MarksOfFiles(), IsLossFile(loss) ? loss : "",
-                  IsDrawn(values_.init));
+                  IsDrawn(flags_.Text("init")));
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
-    if (start_ && start_->has_moments()) session_->Save(values_.out);
+    if (start_ && start_->has_moments()) session_->Save(out_);
     TrainingLog log(progress);
     TrainerResult result = RunLoop(log);
     progress.Close();
@@ -119,7 +117,7 @@ class TrainCommand {
 
   // Only the first rank prints. It writes alone, unless ranks share state.
   bool IsFirst() const { return !world_ || world_->rank() == 0; }
-  bool SharesState() const { return values_.shard.DividesState(); }
+  bool SharesState() const { return DividesState(flags_); }
   // Errors: ranks with other flags, data or steps.
   void CompareRanks();
   // Trains beside the first rank.
@@ -128,6 +126,10 @@ class TrainCommand {
     if (IsFirst()) Notes(notes);
   }
   void RequireNoRun() const;
+  // Checks everything that needs no model; sets the threads.
+  void CheckOptions() const;
+  // The options of the session, with the run's own model.
+  SessionOptions MakeOptions() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
   // Marks of the data and the scales that the flags name.
@@ -153,12 +155,14 @@ class TrainCommand {
   void Report(Json* json) const;
   std::string ResumeCommand() const {
     return ShellLine(
-        {program_invocation_name, "train", "--resume", "--out", values_.out});
+        {program_invocation_name, "train", "--resume", "--out", out_});
   }
 
   Flags& flags_;
-  TrainFlags& values_;
   const TrainHost* host_;
+  const std::string out_;
+  std::string model_;
+  std::vector<std::string> files_, val_files_;  // or the names of arrays
   // Null: this process trains alone.
   Communicator* world_ = nullptr;
   std::shared_ptr<const MeshRanks> ranks_;
@@ -166,6 +170,7 @@ class TrainCommand {
   RunFolder folder_;
   FileMarks kept_marks_;  // of scales that are not read again
   bool folder_is_new_ = false;
+  bool has_scales_ = false;        // in the checkpoint: the file may be gone
   std::optional<OrtStart> start_;  // of --ort-training
   std::string provider_;
   std::unique_ptr<TrainingSession> session_;
@@ -173,55 +178,80 @@ class TrainCommand {
   TrainerSpec spec_;
 };
 
+void TrainCommand::CheckOptions() const {
+  if (flags_.Has("steps") == flags_.Has("epochs")) {
+    throw OptionError("expected one of `steps` and `epochs`");
+  }
+  for (const char* name : {"val_every", "save_best"}) {
+    if (!flags_.Has(name) || !val_files_.empty()) continue;
+    throw OptionError(Reference(name) + " needs `val_data`");
+  }
+  flags_.RequireBeside("checkpoint", "ort_training");
+  flags_.RequireBeside("timeline_steps", "timeline");
+  CheckRanks(flags_);
+  ScheduleOf(flags_);
+  MakeOptions();
+  ApplyMachine(flags_);
+}
+
+SessionOptions TrainCommand::MakeOptions() const {
+  OptionSet options = flags_;
+  if (has_scales_) options.Forget("scales");
+  return SessionOptionsOf(options, model_);
+}
+
 void TrainCommand::RequireNoRun() const {
-  Check(!folder_.HoldsRun(), "[", values_.out,
-        "] holds a run already: --resume goes on with it, another --out starts "
+  Check(!folder_.HoldsRun(), "[", out_,
+        "] holds a run already: `resume` goes on with it, another `out` starts "
         "a new one");
 }
 
 void TrainCommand::ReadFolder() {
-  folder_is_new_ = !IsFolder(values_.out);
+  folder_is_new_ = !IsFolder(out_);
   // Another process may be changing the folder: lock it before reading
   // anything.
   bool changes = IsFirst();
   if (!folder_is_new_ && changes) folder_.Lock();
-  if (!values_.resume && changes) RequireNoRun();
-  if (values_.resume && folder_.HasConfig()) {
+  if (!flags_.On("resume") && changes) RequireNoRun();
+  if (flags_.On("resume") && folder_.HasConfig()) {
     RunConfig config = LoadRun(folder_);
     if (flags_.Given("MODEL")) {
-      Check(FileCrc(values_.model) == config.crc, "[", values_.model,
+      const std::string model = flags_.Text("MODEL");
+      Check(FileCrc(model) == config.crc, "[", model,
             "] is not the model of this run; leave it out to go on with the "
             "run's own copy, ",
             config.model);
     }
     if (host_ && host_->data.given()) config.settings.erase("--data");
     if (host_ && host_->val_data.given()) config.settings.erase("--val-data");
-    bool total = flags_.Given("--steps") || flags_.Given("--epochs");
+    bool total = flags_.Given("steps") || flags_.Given("epochs");
     if (total) {
       config.settings.erase("--steps");
       config.settings.erase("--epochs");
     }
     FillFrom(config, flags_);
-    values_.model = config.model;
-    // The checkpoint has the run's scales; the file may no longer exist.
-    if (folder_.HasCheckpoint() && !flags_.Given("--scales")) {
-      values_.session.recipe.scales.clear();
+    model_ = config.model;
+    if (folder_.HasCheckpoint() && !flags_.Given("scales")) {
+      has_scales_ = true;
       const auto scales = config.files.find("--scales");
       if (scales != config.files.end()) kept_marks_.insert(*scales);
     }
     CompareFiles(config.files);
   } else {
-    if (!values_.ort_training.empty()) start_.emplace(flags_, values_);
+    if (flags_.Has("ort_training")) start_.emplace(flags_);
     flags_.Require({"MODEL"});
+    model_ = flags_.Text("MODEL");
   }
   // The names of arrays in memory stand in messages.
-  if (host_ && host_->val_data.given()) values_.val_data = {"val_data"};
+  val_files_ = flags_.List("val_data");
+  files_ = flags_.List("data");
+  if (host_ && host_->val_data.given()) val_files_ = {"val_data"};
   if (host_ && host_->data.given()) {
-    values_.data = {"data"};
+    files_ = {"data"};
   } else {
-    flags_.Require({"--data"});
+    flags_.Require({"data"});
   }
-  values_.Check(flags_);
+  CheckOptions();
   if (!folder_is_new_ && changes) folder_.Clean();
 }
 
@@ -233,11 +263,10 @@ FileMarks TrainCommand::MarksOfFiles() const {
       if (!in_memory) marks[flag].push_back(FileMark(file));
     }
   };
-  add("--data", values_.data, host_ && host_->data.given());
-  add("--val-data", values_.val_data, host_ && host_->val_data.given());
-  if (const std::string& scales = values_.session.recipe.scales;
-      !scales.empty()) {
-    add("--scales", {scales}, false);
+  add("--data", files_, host_ && host_->data.given());
+  add("--val-data", val_files_, host_ && host_->val_data.given());
+  if (flags_.Has("scales") && !has_scales_) {
+    add("--scales", {flags_.Text("scales")}, false);
   }
   return marks;
 }
@@ -245,26 +274,25 @@ FileMarks TrainCommand::MarksOfFiles() const {
 void TrainCommand::CompareFiles(const FileMarks& before) const {
   const FileMarks now = MarksOfFiles();
   const auto scales = now.find("--scales");
-  Check(scales == now.end() || flags_.Given("--scales") ||
+  Check(scales == now.end() || flags_.Given("scales") ||
             !before.contains("--scales") ||
             before.at("--scales") == scales->second,
-        "[", values_.session.recipe.scales,
-        "] is not the file that the run was started with; --scales takes it "
+        "[", flags_.Text("scales"),
+        "] is not the file that the run was started with; `scales` takes it "
         "as it is now");
-  for (const char* flag : {"--data", "--val-data"}) {
+  for (const char* name : {"data", "val_data"}) {
+    const std::string flag = FlagOf(name);
     const auto old = before.find(flag), other = now.find(flag);
     if (old == before.end() || other == now.end() ||
         old->second == other->second ||
         std::ranges::count(other->second, "") > 0) {  // an error follows
       continue;
     }
-    NoteFirst(
-        {Concat(flag,
-                ": the files have another size or content than "
-                "those with which the run went on before: ",
-                Joined(flag == std::string_view("--data") ? values_.data
-                                                          : values_.val_data),
-                "; it goes on with them")});
+    NoteFirst({Concat(Reference(name),
+                      ": the files have another size or content than "
+                      "those with which the run went on before: ",
+                      Joined(flag == "--data" ? files_ : val_files_),
+                      "; it goes on with them")});
   }
 }
 
@@ -283,8 +311,8 @@ void TrainCommand::ShareFolder() {
 }
 
 void TrainCommand::CreateSession() {
-  bool restores = values_.resume && folder_.HasCheckpoint();
-  SessionOptions options = values_.MakeSession(flags_);
+  bool restores = flags_.On("resume") && folder_.HasCheckpoint();
+  SessionOptions options = MakeOptions();
   // The checkpoint has the weights; the file may no longer exist. Drawn weights
   // stand for data that the model's file lacks.
   if (restores && !IsDrawn(options.init)) options.init.clear();
@@ -301,10 +329,10 @@ void TrainCommand::CreateSession() {
   // A training step in a file decides some of the flags.
   const SessionOptions& decided = session_->Options();
   if (decided.loss.kind.empty()) {
-    throw UsageError("--loss is missing: expected " + LossNames());
+    throw OptionError("`loss` is missing: expected " + LossNames());
   }
-  values_.grad_accum = decided.grad_accum;
-  if (!flags_.Has("--lr")) values_.optimizer.lr = decided.optimizer.lr;
+  spec_.grad_accum = decided.grad_accum;
+  spec_.lr = flags_.Has("lr") ? flags_.Number("lr") : decided.optimizer.lr;
   if (start_) start_->GoOn(*session_);
   std::vector<std::string> notes = session_->Notes();
   if (host_ && IsFirst()) {
@@ -316,18 +344,18 @@ void TrainCommand::CreateSession() {
 }
 
 void TrainCommand::OpenData() {
-  spec_.layout = LayOutData(session_->Inputs(), session_->Loss(),
-                            values_.data_flags.Make());
-  Budgets budgets = values_.session.budgets.Make();
-  DatasetSpec files = MakeDatasetSpec(values_.data, spec_.layout, budgets);
-  files.shuffle = !values_.no_shuffle;
-  files.seed = static_cast<uint64_t>(values_.seed);
+  spec_.layout =
+      LayOutData(session_->Inputs(), session_->Loss(), DataOf(flags_));
+  Budgets budgets = BudgetsOf(flags_);
+  DatasetSpec files = MakeDatasetSpec(files_, spec_.layout, budgets);
+  files.shuffle = !flags_.On("no_shuffle");
+  files.seed = static_cast<uint64_t>(flags_.Int("seed"));
   files.drop_last = true;
   if (host_) host_->data.GiveTo(&files);
   if (ranks_) {
     const bool shares = ranks_->mesh().data_ranks() > 1;
-    Check(!shares || !spec_.layout.fixed_batch, "[", values_.model,
-          "] expected an open batch axis, whose samples the ranks of --mesh "
+    Check(!shares || !spec_.layout.fixed_batch, "[", model_,
+          "] expected an open batch axis, whose samples the ranks of `mesh` "
           "share, got batches of ",
           spec_.layout.batch_size);
     files.rank = static_cast<int>(ranks_->data_rank());
@@ -335,46 +363,44 @@ void TrainCommand::OpenData() {
   }
   data_.emplace(files);
   NoteFirst(data_->notes());
-  if (!values_.val_data.empty() && (IsFirst() || SharesState())) {
-    DatasetSpec spec = MakeDatasetSpec(values_.val_data, spec_.layout, budgets);
+  if (!val_files_.empty() && (IsFirst() || SharesState())) {
+    DatasetSpec spec = MakeDatasetSpec(val_files_, spec_.layout, budgets);
     if (host_) host_->val_data.GiveTo(&spec);
     validation_.emplace(spec);
     NoteFirst(validation_->notes());
   }
   FillSpec();
   if (validation_) CheckSaveBest(*session_, *validation_, spec_);
-  if (values_.resume) Resume();
+  if (flags_.On("resume")) Resume();
 }
 
 void TrainCommand::FillSpec() {
-  spec_.folder = values_.out;
+  spec_.folder = out_;
   spec_.ranks = ranks_.get();
   spec_.shared_state = SharesState();
-  spec_.grad_accum = values_.grad_accum;
-  spec_.save_every = values_.save_every;
-  spec_.val_every = values_.val_every;
-  spec_.save_best = values_.save_best;
-  spec_.lr = values_.optimizer.lr;
-  spec_.schedule = values_.MakeSchedule();
-  spec_.steps = values_.steps;
-  if (values_.epochs == 0) return;
+  spec_.save_every = flags_.Int("save_every");
+  spec_.val_every = flags_.Int("val_every");
+  spec_.save_best = flags_.Text("save_best");
+  spec_.schedule = ScheduleOf(flags_);
+  spec_.steps = flags_.Int("steps");
+  const int64_t epochs = flags_.Int("epochs");
+  if (epochs == 0) return;
   int64_t batches = 0;
   if (data_->batches_per_epoch() == 0) {
-    throw UsageError(
-        "--epochs: expected data whose length is known, got batches without "
-        "one: --steps says how long to train");
+    throw OptionError(
+        "`epochs`: expected data whose length is known, got batches without "
+        "one: `steps` says how long to train");
   }
-  Check(!__builtin_mul_overflow(values_.epochs, data_->batches_per_epoch(),
-                                &batches),
-        "--epochs: expected less than 2^63 batches in all, got ",
-        values_.epochs, " times ", data_->batches_per_epoch());
-  spec_.steps = std::max<int64_t>(1, batches / values_.grad_accum);
+  Check(!__builtin_mul_overflow(epochs, data_->batches_per_epoch(), &batches),
+        "`epochs`: expected less than 2^63 batches in all, got ", epochs,
+        " times ", data_->batches_per_epoch());
+  spec_.steps = std::max<int64_t>(1, batches / spec_.grad_accum);
 }
 
 void TrainCommand::Resume() {
   if (!folder_.HasCheckpoint()) {
     if (!IsFirst()) return;
-    Note("there is no checkpoint in " + values_.out +
+    Note("there is no checkpoint in " + out_ +
          ": the run starts at the beginning");
     return;
   }
@@ -386,19 +412,17 @@ void TrainCommand::Resume() {
 void TrainCommand::CompareRanks() {
   if (!world_) return;
   std::vector<Fact> facts = {{"program", "onnx-fp8 " ONNX_FP8_VERSION}};
-  for (const auto& [flag, words] : flags_.Saved()) {
-    // Each rank may have its own of these.
-    if (flag == "--profile" || flag == "--timeline" ||
-        flag == "--dump-passes" || flag == "--job-secret" ||
-        flag == "--insecure") {
-      continue;
-    }
-    if (flag == "MODEL" && start_) continue;  // each rank made its own
+  FlagMap saved = flags_.Saved();
+  if (start_) saved.erase("MODEL");  // each rank made its own
+  for (const Option& option : flags_.options()) {
+    if (option.more.of_one_rank) saved.erase(FlagOf(option.name));
+  }
+  for (const auto& [flag, words] : saved) {
     facts.push_back({flag, ShellLine(words)});
   }
   facts.push_back({"samples", std::to_string(data_->size())});
   facts.push_back({"step", Concat(session_->step(), " of ", spec_.steps)});
-  facts.push_back({"model", FileCrc(values_.model)});
+  facts.push_back({"model", FileCrc(model_)});
   CheckAgreement(*world_, "ranks", facts);
 }
 
@@ -411,10 +435,10 @@ int TrainCommand::Follow() {
 }
 
 int TrainCommand::ReportFinished() const {
-  if (values_.json) {
-    Out() << JsonLine(Json{{"steps", session_->step()}, {"out", values_.out}});
+  if (flags_.On("json")) {
+    Out() << JsonLine(Json{{"steps", session_->step()}, {"out", out_}});
   } else {
-    Out() << "the run in " << Printable(values_.out)
+    Out() << "the run in " << Printable(out_)
           << " is finished: " << session_->step() << " of " << spec_.steps
           << " steps are done; more --steps go on with it\n";
   }
@@ -448,7 +472,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   json["state_bytes"] = memory.state_bytes;
   AddReceived(r.steps, &json);
   json["trains"] = InFlags(session_->Trains());
-  json["out"] = values_.out;
+  json["out"] = out_;
   return json;
 }
 
@@ -475,7 +499,7 @@ void TrainCommand::AddReceived(int64_t steps, Json* json) const {
 
 void TrainCommand::Report(Json* json) const {
   if (session_->step() == 0) return;
-  if (values_.memory_report) {
+  if (flags_.On("memory_report")) {
     MemoryReport report = session_->ReportMemory();
     ProcessMemory process{PeakBytes(), session_->Memory().arena_bytes};
     if (json) {
@@ -484,7 +508,7 @@ void TrainCommand::Report(Json* json) const {
       PrintMemoryReport(report, process, Out());
     }
   }
-  if (values_.profile_summary) {
+  if (flags_.On("profile_summary")) {
     ProfileReport report = session_->ReportProfile();
     MachinePeaks peaks = MakeProvider(provider_)->MeasurePeaks();
     if (json) {
@@ -493,7 +517,7 @@ void TrainCommand::Report(Json* json) const {
       PrintProfile(report, peaks, Out());
     }
   }
-  if (!values_.timeline.empty()) {
+  if (!flags_.Text("timeline").empty()) {
     TimelineReport report = session_->ReportTimeline();
     if (json) {
       (*json)["timeline"] = TimelineJson(report);
@@ -518,7 +542,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
     return kInterrupted;
   }
   Json json = Summary(r);
-  if (values_.json) {
+  if (flags_.On("json")) {
     Report(&json);
     Out() << JsonLine(json);
   } else {
@@ -542,15 +566,10 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
 }
 
 int TrainFor(const TrainHost* host, const Arguments& arguments) {
-  bool omits_model = std::ranges::any_of(arguments, [](const auto& word) {
-    return word == "--resume" || word.starts_with("--ort-training");
-  });
-  Flags flags("train", "Train an exported model.");
-  TrainFlags values;
-  values.AddTo(flags, omits_model);
+  Flags flags(TrainHelp());
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"--out"});
-  return TrainCommand(flags, values, host).Execute();
+  flags.Require({"out"});
+  return TrainCommand(flags, host).Execute();
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include "base/parallel.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
-#include "cli/options.h"
 #include "cli/output.h"
 #include "training/make_provider.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -28,15 +28,13 @@ std::string DescriptionOf(const std::string& provider) {
 }  // namespace
 
 int Version(const Arguments& arguments) {
-  Flags flags("version", "What this program and this machine are.");
-  MachineFlags machine;
-  bool json = false;
-  flags.Switch("--json", &json, "print one JSON object");
-  machine.AddTo(flags);
-  flags.Example("onnx-fp8 version");
-  flags.Example("onnx-fp8 version --json");
+  Flags flags({"version",
+               "What this program and this machine are.",
+               {{"Options", {"JSON", "Machine"}}},
+               {"onnx-fp8 version", "onnx-fp8 version --json"}});
   if (!flags.Parse(arguments)) return 0;
-  machine.Apply();
+  const bool json = flags.On("json");
+  ApplyMachine(flags);
   std::vector<std::string> names = ProviderNames(), providers;
   std::ranges::copy_if(names, std::back_inserter(providers), HasProvider);
   ProviderInfo host = MakeProvider(names.front())->Describe();

@@ -9,8 +9,8 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "cli/api_names.h"
-#include "cli/options.h"
+#include "cli/flags.h"
+#include "cli/shapes.h"
 #include "graph/builder.h"
 #include "graph/node_notes.h"
 #include "graph/onnx/written_file.h"
@@ -174,7 +174,7 @@ class Reporter {
       bool ours = RoleOfName(row.value->name) == Role::kScale;
       if (!ours || row.value->role != Role::kParameter) continue;
       row.value->role = Role::kNone;
-      row.reason = "constant: of the file that `rewrite` wrote";
+      row.reason = "constant: of the file that `rewrite()` wrote";
     }
   }
 
@@ -254,7 +254,7 @@ class Reporter {
       model_->outputs.push_back(sum->out(0));
       options_.loss.kind = std::string("output:") + kStandInLoss;
       report_.notes.push_back(
-          "no --loss is given: roles and memory are those "
+          "no `loss` is given: roles and memory are those "
           "of training with the sum of the output " +
           output->name);
       return;

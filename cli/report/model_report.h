@@ -84,7 +84,7 @@ struct ModelReport {
 // the roofline; null: the report has no roofline. `mesh`: the report describes
 // one rank of it. The ranks along dp and replicate differ in their samples
 // alone. Open axes leave their names in the sizes of
-// the products, and there is no forecast. Errors: the import's; UsageError for
+// the products, and there is no forecast. Errors: the import's; OptionError for
 // an axis or input that does not exist.
 ModelReport MakeModelReport(const SessionOptions& options,
                             const std::map<std::string, int64_t>& axes,

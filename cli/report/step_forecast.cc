@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "cli/flags.h"
-#include "cli/options.h"
+#include "cli/shapes.h"
 #include "graph/op_facts.h"
 #include "providers/report/memory_report.h"
 #include "training/make_provider.h"
@@ -27,8 +27,8 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
   const DataLayout layout = LayOutData(inputs, model.loss, spec.data);
   const int64_t ranks = spec.mesh.data_ranks();
   if (layout.batch_size < ranks) {
-    throw UsageError(Concat("--batch-size: expected a sample for each of ",
-                            ranks, " ranks, got ", layout.batch_size));
+    throw OptionError(Concat("`batch_size`: expected a sample for each of ",
+                             ranks, " ranks, got ", layout.batch_size));
   }
   Check(ranks == 1 || !layout.fixed_batch, "[", spec.session.model,
         "] expected an open batch axis, whose samples the ranks share, got "
@@ -47,8 +47,8 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
     const Shape& shape = shapes.at(input.name);
     const auto open = std::ranges::find(shape, -1) - shape.begin();
     if (open == std::ssize(shape)) continue;
-    throw UsageError(
-        Concat("--shape: expected ", AxisName(input, static_cast<size_t>(open)),
+    throw OptionError(
+        Concat("`shape`: expected ", AxisName(input, static_cast<size_t>(open)),
                "=N for the open axis of ", input.name, ", got none"));
   }
   return shapes;

@@ -62,9 +62,9 @@ struct StepForecast {
 };
 
 // Data files of the model may be missing. If the ranks do not divide the batch,
-// the forecast is for a rank with the largest share. Errors: a UsageError if an
-// axis does not exist or has no size, or if there are fewer samples than ranks;
-// errors of the import; errors of the passes.
+// the forecast is for a rank with the largest share. Errors: an OptionError if
+// an axis does not exist or has no size, or if there are fewer samples than
+// ranks; errors of the import; errors of the passes.
 StepForecast ForecastStep(const ForecastSpec& spec);
 
 }  // namespace onnx_fp8

@@ -70,7 +70,7 @@ void TrainingLog::MetricsFailed(const std::string& reason) {
 
 void TrainingLog::SavedBeforeError(int64_t step) {
   Above(Note, Concat("an error ends the run; step ", step,
-                     " is saved, --resume goes on from there"));
+                     " is saved, `resume` goes on from there"));
 }
 
 void TrainingLog::Above(void (*tell)(const std::string&),

@@ -103,8 +103,8 @@ void CheckKnown(const SpeedTable& table, const Recipe& recipe) {
   bool block =
       !input.high_precision && input.granularity == Granularity::kBlock;
   Check(table.measured() || !block,
-        "`speeds` h100: expected a recipe of tensors or rows, got ",
-        RecipeText(recipe), "; measure a `SpeedTable`");
+        "`auto_filter` h100: expected a recipe of tensors or rows, got ",
+        RecipeText(recipe), "; `bench()` measures others");
 }
 
 }  // namespace onnx_fp8

@@ -13,8 +13,8 @@
 #include "graph/fp8/gemm_matrices.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/graph.h"
-#include "onnx_fp8/float8.h"
 #include "graph/op_facts.h"
+#include "onnx_fp8/float8.h"
 #include "onnx_fp8/recipe_text.h"
 
 namespace onnx_fp8 {
@@ -201,11 +201,10 @@ class OperandCopies {
   }
 
   float StaticScale(const std::vector<ScaleSlot>& possible) const {
-    Check(
-        !scales_.source.empty(), "[", graph_.file,
-        "] expected `scales` for static scaling, got none; `onnx-fp8 "
-        "calibrate` makes a file of them, a run with delayed scaling has them "
-        "too");
+    Check(!scales_.source.empty(), "[", graph_.file,
+          "] expected `scales` for static scaling, got none; "
+          "`calibrate()` makes a file of them, a run with delayed scaling has "
+          "them too");
     for (const ScaleSlot& slot : possible) {
       auto it = scales_.by_key.find(slot.Key());
       if (it != scales_.by_key.end()) return it->second;

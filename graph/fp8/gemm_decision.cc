@@ -87,7 +87,7 @@ class Filter {
     Require(fqns_, f.filter_fqns, "`filter_fqns`", file);
     Require(include_, f.include, "`include`", file);
     Require(exclude_, f.exclude, "`exclude`", file);
-    Require(recipes_, globs_, "`recipes`", file);
+    Require(recipes_, globs_, "`recipe_for`", file);
   }
 
  private:
@@ -115,7 +115,7 @@ class Filter {
                       const char* option, const std::string& file) {
     for (size_t i = 0; i < patterns.size(); ++i) {
       Check(matched[i], "[", file, "] ", option, " ", patterns[i],
-            " matches no matrix product; `onnx-fp8 inspect` lists them");
+            " matches no matrix product; `inspect()` lists them");
     }
   }
 

@@ -12,17 +12,17 @@ namespace {
 const char* Text(Written kind) {
   switch (kind) {
     case Written::kForward:
-      return "a forward pass in FP8 that `RewriteModel` wrote";
+      return "a forward pass in FP8 that `rewrite()` wrote";
     case Written::kMicroStep:
       return "the part of a training step for each micro-batch that "
-             "`StepFile` with `grad_accum` wrote";
+             "`rewrite()` with `grad_accum` wrote";
     case Written::kUpdate:
-      return "the update of a training step that `StepFile` with "
+      return "the update of a training step that `rewrite()` with "
              "`grad_accum` wrote";
     case Written::kForeignStep:
       return "a training step of another program";
     default:
-      return "a whole training step that `StepFile` wrote";
+      return "a whole training step that `rewrite()` with `loss` wrote";
   }
 }
 

@@ -65,7 +65,7 @@ void Specializer::AskFor(const Node& node, const Value* value,
   }
   throw NeedsValues(
       Concat("[", node.Where(), "] expected a value of the input ", names,
-             ", which decides ", what, ", got none: give it with `values` ",
+             ", which decides ", what, ", got none: give it with `value` ",
              given),
       keys);
 }

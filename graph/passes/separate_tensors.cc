@@ -58,12 +58,12 @@ class Separator {
       notes.push_back(Concat(
           Joined(apart_), apart_.size() == 1 ? " is" : " are",
           " taken apart from tensors that the exporter found equal and wrote "
-          "once (`ties` A=B makes one of two)"));
+          "once (`tie` A=B makes one of two)"));
     }
     if (!together_.empty()) {
       notes.push_back(Concat(
           "one tensor in the file, and trained as one: ", Joined(together_),
-          " (`tie_copies=false` trains them apart)"));
+          " (`no_tie` trains them apart)"));
     }
     return notes;
   }

@@ -107,7 +107,7 @@ class Marker {
       } else if (notes) {
         notes->push_back(Concat(first, " and ", second,
                                 " hold the same numbers and are trained apart "
-                                "(`ties` ",
+                                "(`tie` ",
                                 first, "=", second, " makes them one)"));
       }
     }
@@ -117,17 +117,17 @@ class Marker {
   void TieNamed(const std::string& text) {
     size_t cut = text.find('=');
     Check(cut != std::string::npos && cut > 0 && cut + 1 < text.size(), "[",
-          graph_.file, "] `ties` expected A=B, got ", text);
+          graph_.file, "] `tie` expected A=B, got ", text);
     InitializerReport& a = *Named(text.substr(0, cut));
     InitializerReport& b = *Named(text.substr(cut + 1));
     if (a.value == b.value) return;  // tied already
-    Check(b.tied_to.empty(), "[", graph_.file, "] `ties` ", text, ": ", b.name,
+    Check(b.tied_to.empty(), "[", graph_.file, "] `tie` ", text, ": ", b.name,
           " is tied to ", b.tied_to, " already");
     for (InitializerReport* report : {&a, &b}) Settle(*report);
     auto transposed = HoldsTransposed(*a.value, *b.value);
-    Check(transposed.has_value(), "[", graph_.file, "] `ties` ", text,
+    Check(transposed.has_value(), "[", graph_.file, "] `tie` ", text,
           ": expected the same numbers in both, as they are or transposed");
-    Apply({a.value, b.value, *transposed}, "`ties` " + text);
+    Apply({a.value, b.value, *transposed}, "`tie` " + text);
   }
 
   void Override(const std::vector<std::string>& globs, const char* option,
@@ -372,8 +372,8 @@ class Marker {
       if (report.name == name) return &report;
       if (report.torch.fqn == name) found = &report;
     }
-    Check(found, "[", graph_.file, "] `ties` ", name,
-          " is no float initializer; `onnx-fp8 inspect` lists them");
+    Check(found, "[", graph_.file, "] `tie` ", name,
+          " is no float initializer; `inspect()` lists them");
     return found;
   }
 
@@ -394,7 +394,7 @@ class Marker {
     }
     Check(!matches.empty(), "[", graph_.file, "] ", option, " ", pattern,
           " matches ", integers.empty() ? "" : integers + " and ",
-          "no float initializer; `onnx-fp8 inspect` lists them");
+          "no float initializer; `inspect()` lists them");
     return matches;
   }
 

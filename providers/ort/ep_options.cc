@@ -1,106 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/ep_options.h"
 
-#include <charconv>
-
+#include "onnx_fp8/option_names.h"
 #include "onnx_fp8/recipe_text.h"
+#include "training/run/session_options.h"
 #include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
 namespace {
 
-constexpr char kKnown[] =
-    "recipe, scales, filter_fqns, include, exclude, device, loss_chunk, "
-    "threads, pool";
+// The options that sessions of others have, too.
+constexpr const char* kShared[] = {"recipe",  "scales",  "filter_fqns",
+                                   "include", "exclude", "loss_chunk",
+                                   "threads"};
 
-// "a,b" → {"a", "b"}
-std::vector<std::string> Words(const std::string& text) {
-  std::vector<std::string> words;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = std::min(text.find(',', at), text.size());
-    if (end > at) words.push_back(text.substr(at, end - at));
-    at = end + 1;
+const Option kEpOnly[] = {
+    {"ONNX Runtime", "device", OptionKind::kText, "the provider of the nodes"},
+    {"ONNX Runtime",
+     "pool",
+     OptionKind::kChoice,
+     "whose threads run",
+     "session",
+     {.choices = "session|own"}},
+};
+
+OptionSet EpSet() {
+  OptionSet options;
+  for (const Option& option : AllOptions()) {
+    const bool shared = std::ranges::count(kShared, std::string(option.name));
+    if (shared) options.Declare(option);
   }
-  return words;
+  for (const Option& option : kEpOnly) options.Declare(option);
+  return options;
 }
 
-template <typename T>
-T ParseCount(const std::string& text, T least, const char* expected) {
-  T count = 0;
-  auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), count);
-  Check(error == std::errc() && end == text.data() + text.size() &&
-            count >= least,
-        "expected ", expected, ", got \"", text, "\"");
-  return count;
+// Runs `check`; its error is the option's.
+template <typename F>
+auto In(const char* option, F check) {
+  try {
+    return check();
+  } catch (const Error& error) {
+    Fail(Reference(option), ": ", error.what());
+  }
 }
 
-Recipe ParseStateless(const std::string& text) {
-  Recipe recipe = ParseRecipe(text);
-  CheckRecipe(recipe, "");
-  Check(!recipe.Uses(Scaling::kDelayed),
-        "expected a recipe with dynamic or static scales, got \"", text,
+std::string EpName(const std::string& name) {
+  return Concat("[option ep.", kEpName, ".", name, "]");
+}
+
+// Scales move from no run to the next, and static ones come from somewhere.
+Fp8Spec StatelessSpec(const OptionSet& options) {
+  Fp8Spec spec = {RecipeOf(options), {}};
+  CheckRecipe(spec.recipe, "`recipe`");
+  Check(!spec.recipe.Uses(Scaling::kDelayed),
+        "`recipe`: expected a recipe with dynamic or static scales, got \"",
+        options.Text("recipe"),
         "\": a session moves no scales from run to run (recipe static takes "
-        "those of a trained run, which the option scales names)");
-  return recipe;
-}
-
-// Static scales come from somewhere, and serve something.
-void CheckScales(const Fp8Spec& spec) {
-  bool wanted = spec.recipe.Uses(Scaling::kStatic);
-  const std::string& source = spec.scales.source;
-  Check(wanted || source.empty(), "[option ep.", kEpName,
-        ".scales] expected a recipe with static scales, as static, got \"",
-        RecipeText(spec.recipe), "\"");
-  Check(!wanted || !source.empty(), "[option ep.", kEpName,
-        ".recipe] expected the option scales beside a recipe with static "
-        "scales: a file of `onnx-fp8 calibrate`, or the folder of a run");
-}
-
-void Set(EpOptions* options, const std::string& name,
-         const std::string& value) {
-  if (name == "recipe") {
-    options->spec.recipe = ParseStateless(value);
-  } else if (name == "scales") {
-    if (!value.empty()) options->spec.scales = ReadStaticScales(value);
-  } else if (name == "filter_fqns") {
-    options->spec.filter.filter_fqns = Words(value);
-  } else if (name == "include") {
-    options->spec.filter.include = Words(value);
-  } else if (name == "exclude") {
-    options->spec.filter.exclude = Words(value);
-  } else if (name == "device") {
-    KernelsOf(value);  // checks the name
-    options->device = value;
-  } else if (name == "threads") {
-    options->threads.count =
-        ParseCount(value, 1, "a number of threads above 0");
-  } else if (name == "loss_chunk") {
-    options->loss_chunk =
-        ParseCount(value, int64_t{0}, "a number of bytes, or 0 for no chunks");
-  } else if (name == "pool") {
-    Check(value == "session" || value == "own",
-          "expected session or own, got \"", value, "\"");
-    options->threads.own = value == "own";
-  } else {
-    Fail("expected one of ", kKnown);
+        "the scales of a trained run, which the option scales names)");
+  spec.filter.filter_fqns = options.List("filter_fqns");
+  spec.filter.include = options.List("include");
+  spec.filter.exclude = options.List("exclude");
+  const std::string scales = options.Text("scales");
+  const bool wanted = spec.recipe.Uses(Scaling::kStatic);
+  if (!scales.empty()) {
+    spec.scales = In("scales", [&] { return ReadStaticScales(scales); });
   }
+  Check(wanted || scales.empty(),
+        "`scales`: expected a recipe with static scales, as static, got \"",
+        RecipeText(spec.recipe), "\"");
+  Check(!wanted || !scales.empty(),
+        "`recipe`: expected the option scales beside a recipe with static "
+        "scales: a file of `calibrate()`, or the folder of a run");
+  return spec;
 }
 
 }  // namespace
 
+std::string InEpOptions(const std::string& message) {
+  static constexpr HostNames kNames = {
+      [](const std::string& name, const std::string& value) {
+        if (EpSet().Find(name) && value.empty()) return EpName(name);
+        return Reference(name, value);
+      },
+      [](const std::string& name) { return "`onnx-fp8 " + name + "`"; }};
+  return NamedBy(kNames, message);
+}
+
 EpOptions ParseEpOptions(
     const std::vector<std::pair<std::string, std::string>>& entries) {
-  EpOptions options;
-  for (const auto& [name, value] : entries) {
-    try {
-      Set(&options, name, value);
-    } catch (const Error& error) {
-      Fail("[option ep.", kEpName, ".", name, "] ", error.what());
+  OptionSet given = EpSet();
+  try {
+    for (const auto& [name, value] : entries) {
+      if (given.Find(name)) {
+        given.Set(name, value);
+        continue;
+      }
+      std::string known;
+      for (const Option& option : given.options()) {
+        known += Concat(known.empty() ? "" : ", ", option.name);
+      }
+      Fail(EpName(name), " expected one of ", known);
     }
+    EpOptions options = {
+        .spec = StatelessSpec(given),
+        .threads = {.count = static_cast<int>(given.Int("threads")),
+                    .own = given.Text("pool") == "own"}};
+    if (given.Has("device")) options.device = given.Text("device");
+    if (given.Has("loss_chunk")) options.loss_chunk = given.Int("loss_chunk");
+    In("device", [&] { KernelsOf(options.device); });  // checks the name
+    return options;
+  } catch (const Error& error) {
+    Fail(InEpOptions(error.what()));
   }
-  CheckScales(options.spec);
-  return options;
 }
 
 EpOptions ReadEpOptions(const OrtSessionOptions* session) {

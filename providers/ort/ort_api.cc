@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "providers/ort/ep_options.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -62,7 +64,7 @@ std::string AttributeBytes(const OrtOpAttr* attribute, OrtOpAttrType type) {
 }
 
 OrtStatus* StatusOf(const std::exception& error) noexcept {
-  return Ort().CreateStatus(ORT_FAIL, error.what());
+  return Ort().CreateStatus(ORT_FAIL, InEpOptions(error.what()).c_str());
 }
 
 }  // namespace onnx_fp8

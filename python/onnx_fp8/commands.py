@@ -10,58 +10,68 @@ from ._errors import OptionError
 from ._metrics import Measures
 from ._notes import note
 from ._loss import function_of
-from ._options import ModelFile, flags, naming_missing_files
+from ._options import ModelFile, documented, naming_missing_files
 from ._progress import Progress
 from ._ranks import watch_ranks
 
 
-def _run(name, model, options, *more):
+_FILES = ("data", "init", "scales", "ort_training", "checkpoint")
+
+
+def _run(name, model, options):
     data = options.get("data")
     if not are_files(data):
         got = "arrays" if hasattr(data, "items") else type(data).__name__
         raise OptionError(f"`data`: expected files, got {got}: arrays and batches are for onnx_fp8.train and "
                           "TrainingSession.eval")
     file = ModelFile(model)
-    read = [options.get(key) for key in ("data", "init", "scales", "ort_training", "checkpoint")]
-    with naming_missing_files(*file.words, *read):
-        return _core.run_command(name, [*file.words, *flags(options), *more], note)
+    options = {**file.options, **options}
+    with naming_missing_files(*(options.get(key) for key in ("MODEL", "RUN", *_FILES))):
+        return _core.run_command(name, options, note)
 
 
+@documented("inspect")
 def inspect(model, **options) -> dict:
     """What training would do with a model: parameters, matrix products, memory."""
-    return json.loads(_run("inspect", model, options, "--json"))
+    return json.loads(_run("inspect", model, {**options, "json": True}))
 
 
+@documented("eval")
 def evaluate(model, **options) -> dict:
     """Loss, and accuracy or perplexity, of a model or of the folder of a run over the files `data`."""
-    return json.loads(_run("eval", model, options, "--json"))
+    return json.loads(_run("eval", model, {**options, "json": True}))
 
 
+@documented("rewrite")
 def rewrite(model=None, out=None, *, ort_training=None, **options) -> dict:
     """Writes the model with its linear layers in FP8; with `loss` its whole training step. Returns `out`, and unless
     it is a step its products, `gemms`, with the decision about each.
 
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts; `out` is then the new folder.
     """
-    return json.loads(_run("rewrite", model, {"out": out, "ort_training": ort_training, **options}, "--json"))
+    given = {"out": out, "ort_training": ort_training, **options, "json": True}
+    return json.loads(_run("rewrite", model, given))
 
 
+@documented("export")
 def export(run, out, **options) -> None:
     """Writes the weights of a run, or of artifacts: .onnx, .safetensors, or a list of both; of a run with
     `checkpoint` also .ckpt, which onnxruntime-training loads."""
-    _run("export", run, {"out": out, **options})
+    _run("export", None, {"RUN": run, "out": out, **options})
 
 
+@documented("calibrate")
 def calibrate(model, out, **options) -> dict:
     """Writes scales for static scaling, from the largest values of some batches of `data`."""
-    return json.loads(_run("calibrate", model, options, "--json", "-o", os.path.abspath(os.fspath(out))))
+    return json.loads(_run("calibrate", model, {"out": os.path.abspath(os.fspath(out)), **options, "json": True}))
 
 
 def recipes() -> list[dict]:
     """The recipes known by name: `name`, `summary`, `label`, and `recipe` with all settings."""
-    return json.loads(_core.run_command("recipes", ["--json"], note))
+    return json.loads(_core.run_command("recipes", {"json": True}, note))
 
 
+@documented("train")
 def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, on_step=None, on_validation=None,
           on_checkpoint=None, compute_metrics=None, progress: bool = True, **options) -> dict:
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
@@ -109,14 +119,13 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         for name in ("batch_size", "no_shuffle", "seq_len", "token_dtype"):
             if options.get(name) not in (None, False):
                 raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
-    given = files | {"out": out, "ort_training": ort_training, **options, "json": True}
     file = ModelFile(model)
+    given = file.options | files | {"out": out, "ort_training": ort_training, **options, "json": True}
     if options.get("mesh"):
         watch_ranks()
     try:
-        with naming_missing_files(*file.words, *files.values(), ort_training, options.get("init"),
-                                  options.get("checkpoint")):
-            text = _core.train(file.words + flags(given), watch, tell, compute_metrics is not None, **arrays, **batches)
+        with naming_missing_files(*(given.get(key) for key in ("MODEL", "val_data", *_FILES))):
+            text = _core.train(given, watch, tell, compute_metrics is not None, **arrays, **batches)
     except KeyboardInterrupt:
         line.print(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
         raise

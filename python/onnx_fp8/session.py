@@ -8,7 +8,7 @@ import numpy as np
 from . import _core
 from ._arrays import from_core, to_core
 from ._errors import Error, OptionError
-from ._options import ModelFile, flags, naming_missing_files
+from ._options import ModelFile, documented, naming_missing_files
 from ._ranks import watch_ranks
 
 
@@ -77,9 +77,9 @@ def _micro_batches(batches, session):
     return given
 
 
+@documented("TrainingSession")
 class TrainingSession:
-    """Trains one model. Options are the flags of `onnx-fp8 train`, with underscores: `loss`, `recipe`, `optimizer`,
-    `lr`, `dtype`, `filter_fqns`, `train`, `freeze`, `provider`, `mesh`, `seed`, `grad_accum`, ….
+    """Trains one model.
 
     `model`: a path, bytes, or a ModelProto of the package onnx. `ort_training`: in place of a model, a folder of
     onnxruntime.training.artifacts; `checkpoint`: another checkpoint than the one in that folder. A batch is a dict of arrays by the names of the
@@ -103,10 +103,10 @@ class TrainingSession:
             watch_ranks()
 
     def _make(self, **more):
-        options = {**self._options, **more}
-        read = [options.get(key) for key in ("ort_training", "init", "scales", "checkpoint", "loss", "class_weights")]
-        with naming_missing_files(*self._file.words, *read):
-            return _core.Session(self._file.words + flags(options))
+        options = {**self._file.options, **self._options, **more}
+        read = [options.get(key) for key in ("MODEL", "ort_training", "init", "scales", "checkpoint", "loss", "class_weights")]
+        with naming_missing_files(*read):
+            return _core.Session(options)
 
     def _know_loss(self, batch, trains=True):
         """Exports the function that is the loss, once a batch shows its labels. Error: it `trains` without any."""

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/budget_flags.h"
-
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "cli/flags.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
 
-Budgets Parsed(const Arguments& arguments) {
-  Flags flags("test", "");
-  BudgetFlags values;
-  values.AddTo(flags);
-  flags.Parse(arguments);
-  return values.Make();
+Budgets Parsed(const std::vector<std::string>& words) {
+  Flags flags({"test", "", {{"", {"Budget"}}}, {}});
+  flags.Parse({words});
+  return BudgetsOf(flags);
 }
 
 TEST(BudgetFlags, RaiseAndLowerByName) {
@@ -41,7 +39,7 @@ TEST(BudgetFlags, Refuse) {
        {"nodes", "nodes=", "nodes=-1", "nodes=1T", "nodes=1kk", "nodes=0x1",
         "nodes=k", "node=1", "=1", "nodes=9223372036854775808",
         "nodes=9007199254740992k"}) {
-    EXPECT_THROW(Parsed({"--budget", wrong}), UsageError) << wrong;
+    EXPECT_THROW(Parsed({"--budget", wrong}), OptionError) << wrong;
   }
 }
 

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/options.h"
-
 #include <gtest/gtest.h>
 
 #include "base/check.h"
-#include "cli/old_flags.h"
+#include "cli/run_session.h"
+#include "cli/shapes.h"
 #include "onnx_fp8/recipe_text.h"
 #include "tests/training/files.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
 
-OptimizerSpec ParseOptimizerFlags(const Arguments& arguments) {
-  Flags flags("test", "");
-  OptimizerFlags values;
-  values.AddTo(flags);
-  flags.Parse(arguments);
-  return values.Make(flags);
+using Words = std::vector<std::string>;
+
+Flags Parsed(const std::vector<std::string>& groups, const Words& words) {
+  Flags flags({"test", "", {{"", groups}}, {}});
+  flags.Parse({words});
+  return flags;
 }
+
+OptimizerSpec ParseOptimizerFlags(const Words& words) {
+  return OptimizerOf(Parsed({"Optimizer"}, words));
+}
+
+Flags RecipeFlags(const Words& words) { return Parsed({"Recipe"}, words); }
 
 TEST(OptimizerFlagsTest, DefaultsArePyTorchs) {
   OptimizerSpec spec = ParseOptimizerFlags({});
@@ -50,86 +56,44 @@ TEST(OptimizerFlagsTest, TakesAll) {
 }
 
 TEST(OptimizerFlagsTest, Refuses) {
-  for (const Arguments& wrong : {
-           Arguments{"--betas", "0.9"},
-           Arguments{"--betas", "0.9,1"},
-           Arguments{"--betas", "0.9,x"},
-           Arguments{"--betas", "0.9,0.9,0.9"},
-           Arguments{"--lr", "-1"},
-           Arguments{"--lr", "inf"},
-           Arguments{"--optimizer", "lion"},
-           Arguments{"--nesterov"},
-           Arguments{"--group", "*.bias"},
-           Arguments{"--group", "*.bias=decay:0"},
-           Arguments{"--group", "*.bias=lr_scale:-1"},
+  for (const Words& wrong : {
+           Words{"--betas", "0.9"},
+           Words{"--betas", "0.9,1"},
+           Words{"--betas", "0.9,x"},
+           Words{"--betas", "0.9,0.9,0.9"},
+           Words{"--lr", "-1"},
+           Words{"--lr", "inf"},
+           Words{"--optimizer", "lion"},
+           Words{"--nesterov"},
+           Words{"--group", "*.bias"},
+           Words{"--group", "*.bias=decay:0"},
+           Words{"--group", "*.bias=lr_scale:-1"},
        }) {
-    EXPECT_THROW(ParseOptimizerFlags(wrong), UsageError) << wrong.back();
+    EXPECT_THROW(ParseOptimizerFlags(wrong), OptionError) << wrong.back();
   }
 }
 
 TEST(RecipeFlagsTest, Make) {
-  Flags flags("test", "");
-  RecipeFlags values;
-  values.AddTo(flags);
-  flags.Parse({"--recipe", "delayed,history:4,algo:most_recent,margin:-1",
-               "--filter-fqns", "a,b"});
-  Recipe recipe = values.Make();
+  const Flags flags =
+      RecipeFlags({"--recipe", "delayed,history:4,algo:most_recent,margin:-1",
+                   "--filter-fqns", "a,b"});
+  Recipe recipe = RecipeOf(flags);
   EXPECT_TRUE(recipe.enabled());
   EXPECT_EQ(recipe[Use::kInput].scaling, Scaling::kDelayed);
   EXPECT_EQ(recipe.amax_history, 4);
   EXPECT_TRUE(recipe.most_recent);
   EXPECT_EQ(recipe.margin, -1);
-  EXPECT_EQ(values.MakeFilter().filter_fqns,
-            (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(RecipeFlags().Make(), Recipe());
-  EXPECT_THROW(RecipeFlags{.recipe = "fp4"}.Make(), UsageError);
-}
-
-// Flags that runs of older versions saved.
-TEST(OldFlagsTest, AreSettingsOfTheRecipes) {
-  FlagMap flags = {{"--recipe", {"delayed,margin:1"}},
-                   {"--recipe-for", {"a=off", "b=delayed,i:del8_ten_e4m3"}},
-                   {"--amax-history", {"4"}},
-                   {"--amax-algo", {"most_recent"}},
-                   {"--lr", {"1"}}};
-  TranslateOldFlags(&flags);
-  auto recipe = [](const std::string& text) { return ParseRecipe(text); };
-  EXPECT_EQ(flags.size(), 3u);
-  EXPECT_EQ(recipe(flags["--recipe"][0]),
-            recipe("delayed,history:4,algo:most_recent,margin:1"));
-  EXPECT_EQ(recipe(flags["--recipe-for"][0].substr(2)),
-            recipe("off,history:4,algo:most_recent"));
-  EXPECT_EQ(recipe(flags["--recipe-for"][1].substr(2)),
-            recipe("delayed,history:4,algo:most_recent"));
-  flags = {{"--recipe", {"rowwise"}},
-           {"--margin", {"-2"}},
-           {"--scale-dtype", {"e8m0"}}};
-  TranslateOldFlags(&flags);
-  EXPECT_EQ(recipe(flags["--recipe"][0]),
-            recipe("rowwise,margin:-2,scales:e8m0"));
-  flags = {{"--amax-history", {"9"}}};
-  TranslateOldFlags(&flags);
-  EXPECT_EQ(recipe(flags["--recipe"][0]), recipe("off,history:9"));
-  const FlagMap now = {{"--recipe", {"delayed"}}, {"--recipe-for", {"a"}}};
-  flags = now;
-  TranslateOldFlags(&flags);
-  EXPECT_EQ(flags, now);
-  for (const char* wrong : {"0", "x", "4,margin:1"}) {
-    flags = {{"--amax-history", {wrong}}};
-    EXPECT_THROW(TranslateOldFlags(&flags), Error) << wrong;
-  }
+  EXPECT_EQ(FilterOf(flags).filter_fqns, (Words{"a", "b"}));
+  EXPECT_EQ(RecipeOf(RecipeFlags({})), Recipe());
+  EXPECT_THROW(RecipeOf(RecipeFlags({"--recipe", "fp4"})), OptionError);
 }
 
 TEST(RecipeFlagsTest, Filter) {
-  Flags flags("test", "");
-  RecipeFlags values;
-  values.AddTo(flags);
-  flags.Parse({"--include", "a*,b?", "--exclude", "c", "--recipe-for",
-               "layers.0.*=off", "--recipe-for",
-               "head=delayed,go:del16_ten_e4m3,margin:2"});
-  GemmFilter filter = values.MakeFilter();
-  EXPECT_EQ(filter.include, (std::vector<std::string>{"a*", "b?"}));
-  EXPECT_EQ(filter.exclude, (std::vector<std::string>{"c"}));
+  const GemmFilter filter = FilterOf(RecipeFlags(
+      {"--include", "a*,b?", "--exclude", "c", "--recipe-for", "layers.0.*=off",
+       "--recipe-for", "head=delayed,go:del16_ten_e4m3,margin:2"}));
+  EXPECT_EQ(filter.include, (Words{"a*", "b?"}));
+  EXPECT_EQ(filter.exclude, (Words{"c"}));
   ASSERT_EQ(filter.recipes.size(), 2u);
   EXPECT_EQ(filter.recipes[0].first, "layers.0.*");
   EXPECT_FALSE(filter.recipes[0].second.enabled());
@@ -137,7 +101,7 @@ TEST(RecipeFlagsTest, Filter) {
   EXPECT_EQ(filter.recipes[1].second,
             ParseRecipe("delayed,go:del16_ten_e4m3,margin:2"));
   for (const char* wrong : {"layers", "=off", "head=fp4", "head="}) {
-    EXPECT_THROW(RecipeFlags{.recipe_for = {wrong}}.MakeFilter(), UsageError)
+    EXPECT_THROW(FilterOf(RecipeFlags({"--recipe-for", wrong})), OptionError)
         << wrong;
   }
 }
@@ -146,37 +110,38 @@ TEST(RecipeFlagsTest, Filter) {
 TEST(RecipeFlagsTest, RecipesOfFilesAreSaved) {
   TempDir dir;
   WriteText(dir / "r.json", R"({"recipe": "delayed", "margin": 1})");
-  Flags flags("test", "");
-  RecipeFlags values;
-  values.AddTo(flags);
-  flags.Parse({"--recipe", dir / "r.json", "--recipe-for",
-               "a=" + (dir / "r.json"), "--recipe-for", "b=off"});
-  FlagMap saved = flags.Saved();
-  values.Resolve(&saved);
+  Flags flags = RecipeFlags({"--recipe", dir / "r.json", "--recipe-for",
+                             "a=" + (dir / "r.json"), "--recipe-for", "b=off"});
+  auto resolved = [](const Flags& flags) {
+    FlagMap saved = flags.Saved();
+    ResolveFiles(flags, &saved);
+    return saved;
+  };
   const std::string label =
       "i:del16_ten_e4m3,w:del16_ten_e4m3,go:del16_ten_e5m2,margin:1";
-  EXPECT_EQ(saved.at("--recipe"), std::vector<std::string>{label});
-  EXPECT_EQ(saved.at("--recipe-for"),
-            (std::vector<std::string>{"a=" + label, "b=off"}));
-  saved = {};
-  RecipeFlags{.auto_filter = "h100"}.Resolve(&saved);
-  EXPECT_TRUE(saved.empty());
-  RecipeFlags{.auto_filter = "x/../speeds.json"}.Resolve(&saved);
+  FlagMap saved = resolved(flags);
+  EXPECT_EQ(saved.at("--recipe"), Words{label});
+  EXPECT_EQ(saved.at("--recipe-for"), (Words{"a=" + label, "b=off"}));
+  EXPECT_EQ(resolved(RecipeFlags({"--auto-filter", "h100"})),
+            (FlagMap{{"--auto-filter", {"h100"}}}));
+  saved = resolved(RecipeFlags({"--auto-filter", "x/../speeds.json"}));
   std::string path = (std::filesystem::current_path() / "speeds.json").string();
-  EXPECT_EQ(saved.at("--auto-filter"), std::vector<std::string>{path});
-  saved = {};
-  RecipeFlags().Resolve(&saved);
-  EXPECT_TRUE(saved.empty());
-  EXPECT_THROW(RecipeFlags{.recipe = dir / "none.json"}.Make(), Error);
+  EXPECT_EQ(saved.at("--auto-filter"), Words{path});
+  EXPECT_TRUE(resolved(RecipeFlags({})).empty());
+  EXPECT_THROW(RecipeOf(RecipeFlags({"--recipe", dir / "none.json"})), Error);
+}
+
+Flags LossFlags(const std::string& kind) {
+  return Parsed({"Loss", "Loss options"}, {"--loss", kind});
 }
 
 TEST(LossFlagsTest, KnowsTheKinds) {
   for (const char* kind :
        {"cross_entropy", "mse", "bce_with_logits", "output:loss", ""}) {
-    EXPECT_EQ((LossFlags{kind, "labels", ""}.Make().kind), kind);
+    EXPECT_EQ(LossOf(LossFlags(kind)).kind, kind);
   }
   for (const char* kind : {"ce", "output:", "output"}) {
-    EXPECT_THROW((LossFlags{kind, "labels", ""}.Make()), UsageError);
+    EXPECT_THROW(LossOf(LossFlags(kind)), OptionError);
   }
 }
 
@@ -186,7 +151,7 @@ TEST(ShapeFlagTest, Parses) {
   EXPECT_EQ(axes.at("a=b"), 8);
   for (const char* wrong : {"batch", "batch=", "batch=0", "batch=x", "=4",
                             "batch=4x", "batch=-1"}) {
-    EXPECT_THROW(ParseShapeFlag({wrong}), UsageError) << wrong;
+    EXPECT_THROW(ParseShapeFlag({wrong}), OptionError) << wrong;
   }
 }
 
@@ -203,7 +168,7 @@ TEST(ShapeFlagTest, ResolvesAxes) {
   EXPECT_EQ(shapes.at("z"), Shape{6});
   // An axis with a name is known only by that name; a fixed axis has none.
   for (const char* wrong : {"seq", "x.0", "x.1", "y.0"}) {
-    EXPECT_THROW(ResolveShapes(inputs, {{wrong, 4}}), UsageError) << wrong;
+    EXPECT_THROW(ResolveShapes(inputs, {{wrong, 4}}), OptionError) << wrong;
   }
 }
 

@@ -290,7 +290,7 @@ TEST(Npz, InflatesWithinItsBudget) {
   ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
               ".npy] expected at most ");
   ExpectError([&] { ReadArrays(path, {.arrays = all - 1}); },
-              "`budgets` arrays=N raises the budget \"arrays\"");
+              "`budget` arrays=N raises the budget \"arrays\"");
   // Arrays that nobody asks for cost nothing, nor do views of the file.
   EXPECT_TRUE(Identical(ArrayFile(path, {.arrays = of_x}).Read("x"), X()));
   ExpectFixtureArrays(ReadArrays(FixtureFile("stored.npz"), {.arrays = 0}));

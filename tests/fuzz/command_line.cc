@@ -5,9 +5,10 @@
 
 #include "base/printable.h"
 #include "cli/commands/commands.h"
-#include "cli/options.h"
-#include "cli/train_flags.h"
+#include "cli/run_session.h"
+#include "cli/shapes.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "training/run/session_options.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -29,8 +30,10 @@ class Silence : std::streambuf {
   std::streambuf* err_;
 };
 
-Arguments Split(std::string_view text) {
-  Arguments words;
+using Words = std::vector<std::string>;
+
+Words Split(std::string_view text) {
+  Words words;
   for (size_t at = 0; at <= text.size();) {
     size_t end = std::min(text.find('\n', at), text.size());
     words.emplace_back(text.substr(at, end - at));
@@ -39,39 +42,24 @@ Arguments Split(std::string_view text) {
   return words;
 }
 
-// The flags of `train`. Making them takes longer than parsing, so each object
-// is made once.
-struct TrainCommand {
-  explicit TrainCommand(bool resume) { values.AddTo(flags, resume); }
-
-  bool Parse(const Arguments& arguments) {
-    values = {};
-    return flags.Parse(arguments);
-  }
-
-  TrainFlags values;
-  Flags flags{"train", "…"};
-};
-
 // The flags of a run are saved to config.json and must come back unchanged.
-void ParseTwice(const Arguments& arguments) {
-  static TrainCommand fresh(false), resumed(true), again(true);
-  bool resume = std::ranges::count(arguments, "--resume") > 0;
-  auto& [first, flags] = resume ? resumed : fresh;
-  if (!(resume ? resumed : fresh).Parse(arguments)) return;
-  first.Check(flags);
+void ParseTwice(const Words& words) {
+  Flags flags(TrainHelp()), again(TrainHelp());
+  if (!flags.Parse({words})) return;
+  CheckRanks(flags);
+  ScheduleOf(flags);
+  const SessionOptions options = SessionOptionsOf(flags, flags.Text("MODEL"));
+  ApplyMachine(flags);
   FlagMap saved = flags.Saved();
-  again.Parse({});
-  again.flags.Fill(saved);
-  if (again.flags.Saved() != saved) {
+  again.Fill(saved);
+  if (again.Saved() != saved) {
     throw std::logic_error("saved flags read as others");
   }
   std::vector<InputInfo> inputs = {
       {"x", DType::kFloat, {-1, 4}, {"batch", ""}},
       {"ids", DType::kInt64, {-1, 16}, {"batch", ""}}};
-  DataLayout layout =
-      LayOutData(inputs, first.session.loss.Make(), first.data_flags.Make());
-  MakeDatasetSpec(first.data, layout);
+  DataLayout layout = LayOutData(inputs, options.loss, DataOf(flags));
+  MakeDatasetSpec(flags.List("data"), layout);
 }
 
 }  // namespace
@@ -79,7 +67,7 @@ void ParseTwice(const Arguments& arguments) {
 // One argument per line. Commands that write files are parsed, not run.
 void FuzzCommandLine(std::string_view bytes) {
   Silence silence;
-  Arguments arguments = Split(bytes);
+  const Words arguments = Split(bytes);
   ShellLine(arguments);
   Printable(std::string(bytes));
   const std::string& command = arguments[0];

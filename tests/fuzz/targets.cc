@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
-#include "cli/flags.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace onnx_fp8 {
@@ -35,7 +34,6 @@ void RunFuzzTarget(const FuzzTarget& target, std::string_view bytes) {
   try {
     target.run(bytes);
   } catch (const Error&) {
-  } catch (const UsageError&) {
   }
 }
 

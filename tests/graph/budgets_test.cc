@@ -37,8 +37,8 @@ void ExpectTakes(const Graph& graph, Budget budget, const char* name,
   EXPECT_EQ(ErrorWith(graph, budgets), "") << name;
   budgets.*budget = amount - 1;
   std::string text = ErrorWith(graph, budgets);
-  EXPECT_NE(text.find(Concat("`budgets` ", name, "=N raises the budget \"",
-                             name, "\"")),
+  EXPECT_NE(text.find(Concat("`budget` ", name, "=N raises the budget \"", name,
+                             "\"")),
             std::string::npos)
       << text;
 }
@@ -197,7 +197,7 @@ y: float[1,1,50000] = MaxPool<auto_pad="SAME_UPPER", kernel_shape=[2], strides=[
 output y
 )");
   std::string text = ErrorWith(*graph, {.work = 100000});
-  EXPECT_NE(text.find("`budgets` work=N"), std::string::npos) << text;
+  EXPECT_NE(text.find("`budget` work=N"), std::string::npos) << text;
   EXPECT_EQ(ErrorWith(*graph, {.work = 110000}), "");
 }
 

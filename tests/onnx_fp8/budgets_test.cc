@@ -42,10 +42,9 @@ TEST(Spending, EndsWithTheBudget) {
   EXPECT_EQ(TakeError(spending, &Budgets::nodes, 48), "");
   EXPECT_TRUE(spending.Has(&Budgets::nodes, 0));
   EXPECT_FALSE(spending.Has(&Budgets::nodes, 1));
-  EXPECT_EQ(
-      TakeError(spending, &Budgets::nodes, 1),
-      "[m.onnx] expected at most 2k nodes once loops and functions are "
-      "unrolled, got more: `budgets` nodes=N raises the budget \"nodes\"");
+  EXPECT_EQ(TakeError(spending, &Budgets::nodes, 1),
+            "[m.onnx] expected at most 2k nodes once loops and functions are "
+            "unrolled, got more: `budget` nodes=N raises the budget \"nodes\"");
   EXPECT_TRUE(spending.Has(&Budgets::visits, 1));
 }
 

@@ -89,8 +89,7 @@ std::string Refusal(const std::string& text) {
   const std::string path = dir / "s.json";
   WriteText(path, text);
   std::string error = ErrorOf([&] { LoadSpeedTable(path); });
-  const std::string what =
-      "[" + path + "] expected what `SpeedTableJson` writes";
+  const std::string what = "[" + path + "] expected what `bench()` saves";
   EXPECT_TRUE(error.empty() || error.starts_with(what)) << error;
   return error.substr(std::min(error.size(), what.size()));
 }

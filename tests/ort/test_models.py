@@ -86,8 +86,8 @@ def test_names_of_nodes_are_known_from_memory(layer, tmp_path):
     ({"recipe": "delayed"}, "expected a recipe with dynamic or static scales"),
     ({"recipe": "static"}, r"ep.onnx_fp8.recipe\] expected the option scales"),
     ({"recipe": "static", "scales": "no_such_file"}, r"ep.onnx_fp8.scales\] \[no_such_file\]"),
-    ({"threads": "0"}, "expected a number of threads above 0, got \"0\""),
-    ({"threads": "two"}, "expected a number of threads"),
+    ({"threads": "0"}, "expected an integer of at least 1, got 0"),
+    ({"threads": "two"}, "expected an integer of at least 1, got two"),
     ({"pool": "mine"}, "expected session or own"),
     ({"recipe": "tensorwise", "exclude": "no_such_layer"}, "no_such_layer"),
 ])

@@ -266,11 +266,11 @@ def test_init_and_bad_data(tmp_path):
     ("", "expected a run's configuration"),
     ("[1]", "expected a run's configuration"),
     ("{", "expected a run's configuration"),
-    ('{"format": 3}', "of format 1 or 2, got 3"),
+    ('{"format": 3}', "of format 2, got 3"),
     ('{"format": "x"}', "expected a run's configuration"),
-    ('{"format": 1}', "expected a run's configuration"),
-    ('{"format": 1, "model": {"file": "/etc/passwd", "crc32": "0"}, "flags": {}}', "a model inside the run's folder"),
-    ('{"format": 1, "model": {"file": "m", "crc32": "0"}, "flags": {"--steps": 3}}', "expected a run's configuration"),
+    ('{"format": 2}', "expected a run's configuration"),
+    ('{"format": 2, "model": {"file": "/etc/passwd", "crc32": "0"}, "flags": {}}', "a model inside the run's folder"),
+    ('{"format": 2, "model": {"file": "m", "crc32": "0"}, "flags": {"--steps": 3}}', "expected a run's configuration"),
 ])
 def test_damaged_configuration(tmp_path, text, message):
     data = write_random(tmp_path / "d.npz", 8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new op, loss, optimizer, recipe, setting of a recipe or flag of a session changes only these files of the sources:
+"""A new op, loss, optimizer, recipe, setting of a recipe or option of a session changes only these files of the sources:
 CONTRIBUTING.md gives their numbers."""
 import pathlib
 import re
@@ -7,14 +7,14 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-FOLDERS = ("base", "onnx_fp8", "data", "graph", "optimizers", "providers", "training", "cli")
+FOLDERS = ("base", "onnx_fp8", "data", "graph", "optimizers", "providers", "training", "cli", "python")
 BENCH = ROOT / "cli/bench"  # its cases are no part of an op
 
 
 def places(pattern):
     """The source files that contain the pattern."""
     return sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*")
-                  if path.suffix in (".h", ".cc", ".cu") and BENCH not in path.parents and
+                  if path.suffix in (".h", ".cc", ".cu", ".inc") and BENCH not in path.parents and
                   re.search(pattern, path.read_text()))
 
 
@@ -42,8 +42,8 @@ def places(pattern):
     (r"mxfp8|Mxfp8", ["onnx_fp8/recipe.cc"]),
     # The pass that rewrites the graph, the field, the row.
     (r"fast_accum_dgrad", ["graph/fp8/fp8_rewrite.cc", "onnx_fp8/recipe.h", "onnx_fp8/recipe_text.cc"]),
-    # The flag, the field, the code that reads it.
-    (r"max_plans|max-plans", ["cli/options.cc", "onnx_fp8/session.h", "training/session/session.cc"]),
-], ids=["op", "op of two kernels", "fused op", "collective", "loss", "optimizer", "recipe", "setting", "flag"])
+    # The row, the code that reads it.
+    (r"max_plans|max-plans", ["onnx_fp8/session_options.inc", "training/session/session.cc"]),
+], ids=["op", "op of two kernels", "fused op", "collective", "loss", "optimizer", "recipe", "setting", "option"])
 def test_places_of(pattern, expected):
     assert places(pattern) == expected

@@ -131,21 +131,3 @@ def test_from_recipe_to_recipe(tmp_path, way):
     done = run("train", "--resume", "--out", out, "--steps", 99, "--recipe", "tensorwise,scales:e8m0", code=2)
     assert "scales: e8m0 holds powers of two" in done.stderr
     assert (out / "config.json").read_text() == config
-
-
-def test_flags_of_older_versions(tmp_path):
-    """Flags such as --amax-history are settings of the recipe now; old runs have them saved."""
-    whole = begin(tmp_path, "plain", "whole", steps=6)
-    out = begin(tmp_path, "plain")
-    config = json.loads((out / "config.json").read_text())
-    config.pop("crc32")
-    config["flags"] |= {"--amax-history": ["14"], "--margin": ["0"]}
-    (out / "config.json").write_text(json.dumps(config))
-    assert resume(out, 6) == f"9 go on, 0 start anew, 0 are dropped; their history is 14 steps, was {HISTORY}"
-    assert losses(out) == losses(whole)
-    assert flag(out, "--recipe") == ["i:del14_ten_e4m3,w:del14_ten_e4m3,go:del14_ten_e5m2"]
-    assert flag(out, "--amax-history") is None and flag(out, "--margin") is None
-    config["flags"]["--margin"] = ["101"]
-    (out / "config.json").write_text(json.dumps(config))
-    refused = run("train", "--resume", "--out", out, "--steps", 7, code=1).stderr
-    assert "holds a flag that does not fit: [recipe off,history:14,margin:101] margin: expected -100 to 100" in refused

@@ -99,26 +99,14 @@ def test_training_checkpoint_and_export(models, tmp_path):
     assert "expected the same numbers for wte.weight and val_7, which are one tensor" in done.stderr
 
 
-def test_runs_from_before_go_on_as_they_were(models, tmp_path):
+def test_a_run_that_has_lost_its_flags(models, tmp_path):
     data = write_tokens(tmp_path / "d.npz")
-    flags = ["--data", data, *CE, "--batch-size", 4, "--lr", 0.05, "--no-tie"]
-    for name, steps in (("whole", 6), ("old", 3)):
-        run("train", models["copy"], *flags, "--steps", steps, "--out", tmp_path / name)
-    config = json.loads((tmp_path / "old" / "config.json").read_text())
+    run("train", models["copy"], "--data", data, *CE, "--batch-size", 4, "--no-tie", "--steps", 1, "--out", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
     config.pop("crc32")
-    config["format"] = 1
     del config["flags"]["--no-tie"]
-    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
-    run("train", "--resume", "--out", tmp_path / "old", "--steps", 6)
-    assert losses(tmp_path / "old") == losses(tmp_path / "whole")
-    run("export", tmp_path / "old", "-o", tmp_path / "t.onnx")
-    # One that has lost its configuration.
-    config = json.loads((tmp_path / "old" / "config.json").read_text())
-    config.pop("crc32")
-    assert config["format"] == 2
-    del config["flags"]["--no-tie"]
-    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
-    done = run("export", tmp_path / "old", "-o", tmp_path / "t.onnx", code=1)
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    done = run("export", tmp_path / "run", "-o", tmp_path / "t.onnx", code=1)
     assert "a run that did not tie val_7 to wte.weight goes on with --no-tie" in done.stderr
 
 

@@ -9,10 +9,10 @@ from program import FIXTURES, run, write_random
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
 CE = ["--loss", "cross_entropy"]
-WHOLE = "is a whole training step that `onnx-fp8 rewrite --loss` wrote"
-MICRO = "is the part of a training step for each micro-batch that `onnx-fp8 rewrite --grad-accum` wrote"
+WHOLE = "is a whole training step that `onnx-fp8 rewrite` with --loss wrote"
+MICRO = "is the part of a training step for each micro-batch that `onnx-fp8 rewrite` with --grad-accum wrote"
 FOREIGN = "is a training step of another program"
-UPDATE = "is the update of a training step that `onnx-fp8 rewrite --grad-accum` wrote"
+UPDATE = "is the update of a training step that `onnx-fp8 rewrite` with --grad-accum wrote"
 FORWARD = "is a forward pass in FP8 that `onnx-fp8 rewrite` wrote"
 
 
@@ -64,7 +64,7 @@ def test_a_step_is_refused(folder, name, command, tmp_path):
 def test_export_takes_a_run(folder, tmp_path):
     path = folder / "whole.onnx"
     done = run(*commands(path, tmp_path)["export"], code=1)
-    assert f"[{path}] is a file: expected the folder of a run, as train --out DIR makes it" in done.stderr
+    assert f"[{path}] is a file: expected the folder of a run, which `onnx-fp8 train` writes to --out" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["whole.onnx", "sgd.onnx", "micro.onnx"])

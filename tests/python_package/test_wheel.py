@@ -86,7 +86,7 @@ def test_the_program():
     assert run(script, "recipes") == theirs == run(sys.executable, "-m", "onnx_fp8", "recipes")
     done = subprocess.run([script, "train", digits.MODEL, "--los", "x"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "onnx-fp8 train: there is no flag --los; did you mean --loss?" in done.stderr
+    assert "onnx-fp8 train: there is no option --los; did you mean --loss?" in done.stderr
 
 
 def test_the_names_of_the_provider():

@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs of format 1 did not tie weights.
 constexpr int kRunFormat = 2;
 
 const char* NameOf(fs::file_type type) {
@@ -145,9 +144,9 @@ RunConfig RunFolder::Load() const {
   RunConfig config;
   std::string loss_crc;
   try {
-    config.format = json.at("format").get<int>();
-    Check(config.format == 1 || config.format == kRunFormat, refused,
-          " of format 1 or ", kRunFormat, ", got ", config.format);
+    const int format = json.at("format").get<int>();
+    Check(format == kRunFormat, refused, " of format ", kRunFormat, ", got ",
+          format);
     config.file = file;
     auto copy = [&](const char* kind) {
       fs::path file = json.at(kind).at("file").get<std::string>();
@@ -164,7 +163,6 @@ RunConfig RunFolder::Load() const {
       loss_crc = json.at("loss").at("crc32").get<std::string>();
     }
     config.settings = json.at("flags").get<RunSettings>();
-    // Older versions wrote neither.
     if (json.contains("files")) config.files = json["files"].get<FileMarks>();
     Check(
         !json.contains("crc32") || json["crc32"] == ConfigChecksum(json), "[",

@@ -123,9 +123,9 @@ constexpr FixedNote kFixedNotes[] = {
     {"seed", "`seed`"},
     {"batch_size", "`batch_size`"},
     {"grad_accum", "`grad_accum`"},
-    {"shuffle", "`shuffle`"},
+    {"shuffle", "`no_shuffle`"},
     {"seq_len", "`seq_len`"},
-    {"samples", "`files`"},
+    {"samples", "`data`"},
 };
 
 // Which folder a path names; nothing if there is none.

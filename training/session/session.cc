@@ -69,10 +69,10 @@ std::string LayersRemark(const std::vector<LayerSplit>& layers,
   const auto all = std::ssize(layers);
   Check(whole < all, "[", file, "] expected layers that ", ranks,
         " ranks of the axis tp can divide, got none in ", all,
-        ": `inspect` with `mesh` tells why");
+        ": `inspect()` with `mesh` tells why");
   if (whole == 0) return "";
   return Concat(whole, " of ", all, " layers and embeddings are whole on each ",
-                "rank of the axis tp: `inspect` with `mesh` tells why");
+                "rank of the axis tp: `inspect()` with `mesh` tells why");
 }
 
 // FP8 has saturated an infinite operand: a loss that looks finite is none.
@@ -678,7 +678,7 @@ class Session : public TrainingSession {
     } catch (const Error& error) {
       if (model_.copies.empty()) throw;
       Fail(error.what(), "; a run that did not tie ", model_.copies[0].name,
-           " to ", model_.copies[0].first, " goes on with `tie_copies=false`");
+           " to ", model_.copies[0].first, " goes on with `no_tie`");
     }
   }
 

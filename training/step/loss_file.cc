@@ -138,7 +138,7 @@ LossFile AddLossFile(Graph& graph, const std::string& path,
   std::unique_ptr<Graph> loss = ReadModel(path, {.budgets = budgets});
   Check(WrittenAs(*loss) == Written::kNo, "[", path,
         "] expected a model from outputs and labels to the loss, got a file "
-        "that `onnx-fp8 rewrite` or another program wrote for training");
+        "that `rewrite()` or another program wrote for training");
   LossOutput(*loss);
   ComputeInFloat(*loss);
   return LossMerger(graph, *loss).Run();

@@ -91,8 +91,7 @@ class InitReader {
       auto first = weights.emplace(copy.first, own).first;
       Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
             path_, "] expected the same numbers for ", copy.first, " and ",
-            copy.name,
-            ", which are one tensor (`tie_copies=false` trains them apart)");
+            copy.name, ", which are one tensor (`no_tie` trains them apart)");
     }
     for (const ParameterInfo& info : model_.Parameters()) {
       auto given = weights.find(info.name);
@@ -135,7 +134,7 @@ class InitReader {
     for (const auto& [key, array] : arrays_) {
       Check(any_ && (missing_.empty() || !IsFloat(array.dtype())), "[", path_,
             "] holds \"", key,
-            "\", which is no parameter of the model; `onnx-fp8 inspect` lists "
+            "\", which is no parameter of the model; `inspect()` lists "
             "them",
             missing_.empty() ? "" : "; " + missing_[0] + " gets no value");
       rest.push_back(key);

@@ -40,7 +40,7 @@ StaticScales FromFile(const std::string& path) {
   nlohmann::json json =
       ParseShallowJson(text, file.size, 4, "[" + path + "] expected scales");
   const std::string refused =
-      "[" + path + "] expected scales written by `onnx-fp8 calibrate`";
+      "[" + path + "] expected scales written by `calibrate()`";
   Check(json.is_object() && json.contains("format") &&
             json["format"] == kScalesFormat && json.contains("scales") &&
             json["scales"].is_object(),

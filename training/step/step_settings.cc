@@ -75,8 +75,11 @@ std::string Recipes(const SessionOptions& o) {
 }
 
 struct Setting {
-  const char* option;
+  const char* name;
   std::string (*text)(const SessionOptions&);
+  const char* other = nullptr;  // the option's name where it is another one
+
+  const char* option() const { return other ? other : name; }
 };
 
 using Options = const SessionOptions&;
@@ -100,23 +103,24 @@ constexpr Setting kSettings[] = {
     {"momentum", [](Options o) { return Text(o.optimizer.momentum); }},
     {"nesterov", [](Options o) { return Text(o.optimizer.nesterov); }},
     {"clip_norm", [](Options o) { return Text(o.optimizer.clip_norm); }},
-    {"groups", Groups},
+    {"groups", Groups, "group"},
     {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
     {"loss_scale_interval",
      [](Options o) { return std::to_string(o.loss_scaling.interval); }},
     {"recipe", [](Options o) { return RecipeText(o.recipe); }},
-    {"recipes", Recipes},
+    {"recipes", Recipes, "recipe_for"},
     {"filter_fqns", [](Options o) { return Text(o.filter.filter_fqns); }},
     {"include", [](Options o) { return Text(o.filter.include); }},
     {"exclude", [](Options o) { return Text(o.filter.exclude); }},
     {"speeds",
-     [](Options o) { return std::string(o.filter.speeds ? "a table" : ""); }},
+     [](Options o) { return std::string(o.filter.speeds ? "a table" : ""); },
+     "auto_filter"},
     {"train", [](Options o) { return Text(o.train); }},
     {"freeze", [](Options o) { return Text(o.freeze); }},
     {"batch_norm", [](Options o) { return Text(o.batch_norm); }},
-    {"tie_copies", [](Options o) { return Text(o.tie_copies); }},
-    {"ties", [](Options o) { return Text(o.ties); }},
+    {"tie_copies", [](Options o) { return Text(o.tie_copies); }, "no_tie"},
+    {"ties", [](Options o) { return Text(o.ties); }, "tie"},
     {"grad_accum", [](Options o) { return std::to_string(o.grad_accum); }},
 };
 
@@ -130,8 +134,11 @@ bool IsNewer(std::string_view option) {
 constexpr char kAdvice[] =
     "; leave that out, or make another step of the model";
 
-std::string Shown(const std::string& text) {
-  return text.empty() ? "none" : text;
+// The value of the option, which may say the opposite of the setting.
+std::string Shown(const Setting& row, const std::string& text) {
+  if (text.empty()) return "none";
+  if (!std::string_view(row.option()).starts_with("no_")) return text;
+  return Text(text == "false");
 }
 
 int64_t ParseCount(const std::string& text, const std::string& what) {
@@ -206,7 +213,7 @@ std::map<std::string, std::string> StepSettings(const SessionOptions& options) {
   SessionOptions o = options;
   o.optimizer.weight_decay = WeightDecayOf(o.optimizer);
   std::map<std::string, std::string> settings;
-  for (const Setting& row : kSettings) settings[row.option] = row.text(o);
+  for (const Setting& row : kSettings) settings[row.name] = row.text(o);
   settings["lr"] = Text(o.optimizer.lr);
   return settings;
 }
@@ -225,16 +232,17 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
                       const std::string& what, SessionOptions* options) {
   const SessionOptions defaults;
   for (const Setting& row : kSettings) {
-    auto named = settings.find(row.option);
-    Check(named != settings.end() || IsNewer(row.option), what,
-          ": expected the setting ", row.option, " among its notes, got none");
+    auto named = settings.find(row.name);
+    Check(named != settings.end() || IsNewer(row.name), what,
+          ": expected the setting ", row.name, " among its notes, got none");
     const std::string known = named == settings.end() ? "" : named->second;
     std::string got = row.text(*options);
     bool given =
-        options->given.contains(row.option) || got != row.text(defaults);
+        options->given.contains(row.option()) || got != row.text(defaults);
     if (!given || got == known) continue;
-    throw OptionError(Concat(what, ": its `", row.option, "` is ", Shown(known),
-                             ", got ", Shown(got), kAdvice));
+    throw OptionError(Concat(what, ": its `", row.option(), "` is ",
+                             Shown(row, known), ", got ", Shown(row, got),
+                             kAdvice));
   }
   if (!options->scales.empty()) {
     throw OptionError(Concat(what, ": it has its own `scales`, got ",

@@ -198,7 +198,7 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
                                   " hold the same numbers",
                                   report.transposed ? ", transposed," : "",
                                   " and are trained as one tensor "
-                                  "(`tie_copies=false` trains them apart)"));
+                                  "(`no_tie` trains them apart)"));
   }
   model->names = NameParameters(*model->graph);
   DescribeTensors(options, import.initializers, model);

@@ -3,14 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/flags.h"
+#include "onnx_fp8/option_error.h"
 
 namespace onnx_fp8 {
 namespace {
 
 TEST(SizesTest, GridsHaveNFastest) {
-  EXPECT_EQ(ParseSizes("--sizes", {"8", "4", "8"}),
-            (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(ParseSizes("sizes", {"8", "4", "8"}), (std::vector<int64_t>{4, 8}));
   std::string text;
   for (const ProductSize& size : GridOf({4, 8})) text += SizeText(size) + "; ";
   EXPECT_EQ(text,
@@ -20,10 +19,10 @@ TEST(SizesTest, GridsHaveNFastest) {
 
 TEST(SizesTest, RefusesOtherWords) {
   for (const char* word : {"0", "-1", "x", "8x", "16385"}) {
-    EXPECT_THROW(ParseSizes("--sizes", {word}), UsageError) << word;
+    EXPECT_THROW(ParseSizes("sizes", {word}), OptionError) << word;
   }
-  EXPECT_THROW(ParseSizes("--sizes", {}), UsageError);
-  EXPECT_EQ(ParseSizes("--sizes", {"16385"}, 20000)[0], 16385);
+  EXPECT_THROW(ParseSizes("sizes", {}), OptionError);
+  EXPECT_EQ(ParseSizes("sizes", {"16385"}, 20000)[0], 16385);
 }
 
 TEST(SizesTest, ProductsAndWhatFollows) {

@@ -145,8 +145,9 @@ TEST(GemmDecision, PatternsThatMatchNothing) {
             std::string::npos);
   EXPECT_NE(error({.exclude = {"block.*"}}).find("`exclude` block.*"),
             std::string::npos);
-  EXPECT_NE(error({.recipes = {{"layers.*", {}}}}).find("`recipes` layers.*"),
-            std::string::npos);
+  EXPECT_NE(
+      error({.recipes = {{"layers.*", {}}}}).find("`recipe_for` layers.*"),
+      std::string::npos);
   EXPECT_EQ(Decide("off", {.filter_fqns = {"haed"}}).error, "");
 }
 

@@ -231,7 +231,7 @@ TEST(SpecializeValues, DecideABranch) {
     EXPECT_NE(text.find("input \"sr\", which decides the condition"),
               std::string::npos)
         << text;
-    EXPECT_NE(text.find("`values` sr=N"), std::string::npos) << text;
+    EXPECT_NE(text.find("`value` sr=N"), std::string::npos) << text;
   }
 }
 

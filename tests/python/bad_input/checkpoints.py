@@ -244,7 +244,7 @@ def deeply_nested_note_of_slots(folder):
     return resume()
 
 
-@cases("[run/config.json] expected a run's configuration of format 1 or 2, got 3")
+@cases("[run/config.json] expected a run's configuration of format 2, got 3")
 def config_of_the_future(folder):
     edit_config(folder, setting("format", 3))
     return resume()
@@ -279,7 +279,7 @@ def config_with_a_flipped_bit(folder):
     return resume()
 
 
-@cases("[run/config.json] holds a flag that does not fit: there is no flag --frobnicate")
+@cases("[run/config.json] holds a flag that does not fit: there is no option --frobnicate")
 def config_with_an_unknown_flag(folder):
     edit_config(folder, lambda config: config["flags"].update({"--frobnicate": ["1"]}))
     return resume()

@@ -34,7 +34,7 @@ for name, words, flags in [
     ("learning_rate_infinite", "--lr: expected a number of at least 0, got inf", ["--lr", "inf"]),
     ("learning_rate_negative", "--lr: expected a number of at least 0, got -1e-3", ["--lr=-1e-3"]),
     ("learning_rate_no_number", "--lr: expected a number of at least 0, got 1e-3x", ["--lr", "1e-3x"]),
-    ("learning_rate_beyond_float", "--lr: expected at most 3.4e38, a float, got 1e+300", ["--lr", "1e300"]),
+    ("learning_rate_beyond_float", "--lr: expected at most 3.40282e+38, got 1e+300", ["--lr", "1e300"]),
     ("batch_zero", "--batch-size: expected an integer of at least 1, got 0", ["--batch-size", "0"]),
     ("batch_of_a_half", "--batch-size: expected an integer of at least 1, got 0.5", ["--batch-size", "0.5"]),
     ("accumulation_huge", "--grad-accum: expected at most 65536, got 1000000000000", ["--grad-accum", "1000000000000"]),
@@ -92,7 +92,7 @@ for name, words, flags in [
     ("nondeterministic_on_the_cpu", "--nondeterministic: expected the provider cuda, got cpu", ["--nondeterministic"]),
     ("smoothing_below_zero", "--label-smoothing: expected 0 to 1, got -0.1", ["--label-smoothing=-0.1"]),
     ("smoothing_above_one", "--label-smoothing: expected 0 to 1, got 1.5", ["--label-smoothing", "1.5"]),
-    ("smoothing_no_number", "--label-smoothing: expected a number, got \"much\"", ["--label-smoothing", "much"]),
+    ("smoothing_no_number", "--label-smoothing: expected a number, got much", ["--label-smoothing", "much"]),
     ("delta_of_another_loss", "--delta is an option of the loss huber, got cross_entropy", ["--delta", "1"]),
     ("class_axis_no_number", "--class-axis: expected an integer, got last", ["--class-axis", "last"]),
     ("ignore_index_no_number", "--ignore-index: expected an integer, got none", ["--ignore-index", "none"]),
@@ -100,9 +100,9 @@ for name, words, flags in [
     ("class_weights_no_numbers", "--class-weights: expected a number, got \"a\"", ["--class-weights", "a,b,c"]),
     ("flag_twice", "--lr: expected once, got 2 times", ["--lr", "1", "--lr", "2"]),
     ("flag_without_its_value", "--lr: expected a value, got none", ["--lr"]),
-    ("flag_misspelt", "there is no flag --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
-    ("flag_of_another_trainer", "there is no flag --learning-rate; did you mean --lr?", ["--learning-rate", "0.1"]),
-    ("switch_of_another_trainer", "there is no flag --bf16; did you mean --dtype bfloat16?", ["--bf16"]),
+    ("flag_misspelt", "there is no option --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
+    ("flag_of_another_trainer", "there is no option --learning-rate; did you mean --lr?", ["--learning-rate", "0.1"]),
+    ("switch_of_another_trainer", "there is no option --bf16; did you mean --dtype bfloat16?", ["--bf16"]),
     ("best_of_nothing", "--save-best needs --val-data", ["--save-best", "loss"]),
     ("best_by_what_is_unknown", "--save-best: expected loss or accuracy, got f1", ["--save-best", "f1"]),
 ]:
@@ -121,7 +121,7 @@ def best_accuracy_of_numbers(folder):
     return train("--save-best", "accuracy", "--val-data", "good.npz", loss="mse")
 
 
-@cases("[run] holds no best checkpoint: `onnx-fp8 train --save-best` keeps one")
+@cases("[run] holds no best checkpoint: `onnx-fp8 train` with --save-best keeps one")
 def best_of_a_run_without(folder):
     good_run(folder)
     return ["eval", "run", "--data", "good.npz", "--best"]
@@ -212,14 +212,14 @@ case("loss_that_is_no_scalar", "[m.onnx] expected a loss of one element, got \"y
      code=1, leaves=BEGUN, make=training(loss="output:y"))
 
 
-@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes: expected the format \"onnx_fp8 gemm speeds 1\" or \"onnx_fp8 layer speedups 1\"")
+@cases("[speeds.json] expected what `onnx-fp8 bench` saves: expected the format \"onnx_fp8 gemm speeds 1\" or \"onnx_fp8 layer speedups 1\"")
 def speeds_that_are_none(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": 1}')
     return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
-@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes: expected 2 speed-ups, got 1")
+@cases("[speeds.json] expected what `onnx-fp8 bench` saves: expected 2 speed-ups, got 1")
 def speedups_of_too_few_layers(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": "onnx_fp8 layer speedups 1", "m": [8, 64], "k": [8], "n": [8], '
@@ -227,7 +227,7 @@ def speedups_of_too_few_layers(folder):
     return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
-@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes: expected speed-ups above 0, got 0")
+@cases("[speeds.json] expected what `onnx-fp8 bench` saves: expected speed-ups above 0, got 0")
 def speedups_of_nothing(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": "onnx_fp8 layer speedups 1", "m": [8], "k": [8], "n": [8], '
@@ -235,7 +235,7 @@ def speedups_of_nothing(folder):
     return train("--recipe", "tensorwise", "--auto-filter", "speeds.json")
 
 
-@cases("[speeds.json] expected what `onnx-fp8 bench WHAT --save` writes, got deep nesting")
+@cases("[speeds.json] expected what `onnx-fp8 bench` saves, got deep nesting")
 def speeds_nested_deeply(folder):
     good(folder)
     (folder / "speeds.json").write_text('{"format": ' + "[" * 100_000 + "]" * 100_000 + "}")

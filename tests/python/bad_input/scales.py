@@ -68,7 +68,7 @@ def calibrate_without_a_loss(folder):
     return command[:at] + command[at + 2:]
 
 
-@cases("onnx-fp8 calibrate: -o is missing", code=2)
+@cases("onnx-fp8 calibrate: --out is missing", code=2)
 def calibrate_to_nowhere(folder):
     return calibrate(folder)[:-2]
 

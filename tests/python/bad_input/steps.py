@@ -10,7 +10,7 @@ from program import run
 from bad_input.case import FIXTURES, Cases, cut, good, save
 
 CASES = cases = Cases()
-WHOLE = "[step.onnx] is a whole training step that `onnx-fp8 rewrite --loss` wrote"
+WHOLE = "[step.onnx] is a whole training step that `onnx-fp8 rewrite` with --loss wrote"
 NOTES = "onnx_fp8.step"
 BEGUN = ("run/config.json", "run/model/step.onnx")  # the step is looked at when its first run is planned
 

@@ -191,7 +191,7 @@ TEST(Session, PlansHaveBudgets) {
   options.budgets.nodes = 2;
   auto session = TrainingSession::Create(options);
   ExpectError([&] { session->Step(Batch(1), 1e-2); },
-              "`budgets` nodes=N raises the budget \"nodes\"");
+              "`budget` nodes=N raises the budget \"nodes\"");
   options.budgets.nodes = 10;
   session = TrainingSession::Create(options);
   for (int64_t samples : {4, 5, 6}) {
@@ -201,7 +201,7 @@ TEST(Session, PlansHaveBudgets) {
   }
   options.expand = {"AdamW"};
   ExpectError([&] { TrainingSession::Create(options)->Step(Batch(1), 1e-2); },
-              "`budgets` nodes=N raises the budget \"nodes\"");
+              "`budget` nodes=N raises the budget \"nodes\"");
 }
 
 // Delayed scales follow the largest amax of all micro-batches, at any position.

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The options that commands, sessions, Python and ONNX Runtime share. An option
+// that is one field of SessionOptions and nothing else has its row in
+// onnx_fp8/session_options.inc.
+#include <algorithm>
+
+#include "base/check.h"
+#include "onnx_fp8/recipe_text.h"
+#include "optimizers/optimizer.h"
+#include "providers/report/roofline.h"
+#include "training/make_provider.h"
+#include "training/run/option.h"
+#include "training/step/draw_weights.h"
+#include "training/step/loss.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using enum OptionKind;
+using O = SessionOptions;
+
+std::string GpuNames() {
+  std::vector<std::string> names;
+  for (const GpuPeaks& peaks : KnownGpus()) names.emplace_back(peaks.name);
+  return Barred(names);
+}
+
+std::string BudgetNames() {
+  std::string all;
+  for (const BudgetInfo& info : AllBudgets()) {
+    all += Concat(all.empty() ? "" : "; ", info.name, " (", info.unit, "; ",
+                  BudgetText(Budgets().*info.of), ")");
+  }
+  return all;
+}
+
+Option Row(const char* group, const char* name, OptionKind kind,
+           const char* help, const char* preset = "",
+           const OptionColumns& more = {}) {
+  return {group, name, kind, help, preset, more};
+}
+
+const Option kOptions[] = {
+    Row("Model", "MODEL", kFile, "the .onnx file", "", {.of_one_start = true}),
+    Row("Samples", "batch_size", kInt,
+        "samples per batch (default: the exported one, else 8)", "",
+        {.min = 1}),
+    Row("Samples", "whole", kList, "arrays that are fed whole: no sample axis"),
+    Row("Samples", "seq_len", kInt, "token files: tokens per sample", "",
+        {.min = 1}),
+    Row("Samples", "token_dtype", kChoice, "token files: type of a token",
+        "uint16", {.choices = "uint16|uint32"}),
+    Row("Files", "data", kFiles,
+        ".npz, .npy, .safetensors (arrays named like the model's inputs) or "
+        ".bin (tokens)"),
+    Row("Files", "val_data", kFiles, "the same, for validation"),
+    Row("Order", "no_shuffle", kSwitch, "keep the order of the file"),
+    Row("Seed", "seed", kInt, "of the shuffle", "0", {.min = 0}),
+
+    Row("Steps", "steps", kInt, "optimizer steps in all", "", {.min = 1}),
+    Row("Steps", "epochs", kInt, "instead of `steps`", "", {.min = 1}),
+    Row("Accumulation", "grad_accum", kInt, "batches per step", "1",
+        {.min = 1, .max = 65536, .field = &O::grad_accum}),
+    Row("Saves", "save_every", kInt, "steps between checkpoints", "100",
+        {.min = 1}),
+    Row("Saves", "val_every", kInt,
+        "steps between validations (default: ends of epochs)", "", {.min = 1}),
+    Row("Saves", "save_best", kChoice,
+        "also keep the checkpoint with the best validation, in OUT/best "
+        "(`eval()` and `export()` with `best`)",
+        "", {.choices = "loss|accuracy"}),
+    Row("Schedule", "schedule", kText,
+        "constant, linear or cosine, with warm-up steps: "
+        "cosine:warmup=100,min=0.1",
+        "constant"),
+
+    Row("Ranks", "mesh", kText,
+        "dp=N: N ranks, each with a GPU or some cores, share each batch; tp=T: "
+        "T ranks divide the layers; replicate=R,dp=N: R groups hold the same "
+        "state; together, as dp=2,tp=4 (default: one rank). mpirun -n N or "
+        "torchrun starts the ranks",
+        "", {.of_one_start = true}),
+    Row("Ranks", "shard", kChoice,
+        "state that they divide: none, optimizer (ZeRO-1), gradients (ZeRO-2) "
+        "or parameters (ZeRO-3, FSDP)",
+        "none",
+        {.choices = "none|optimizer|gradients|parameters",
+         .of_one_start = true}),
+    Row("Ranks", "gather_dtype", kChoice,
+        "widest format in which divided weights travel", "fp8",
+        {.choices = "fp8|bfloat16|float32", .of_one_start = true}),
+    Row("Ranks", "bucket_bytes", kInt,
+        "gradients travel together, with at most so many bytes in a call",
+        "26214400",
+        {.min = 0, .field = &O::bucket_bytes, .of_one_start = true}),
+    Row("Job", "job_secret", kFile,
+        "the ranks of torchrun know each other by the secret in this file "
+        "(default: the variable ONNX_FP8_JOB_SECRET, else a new one that rank "
+        "0 leaves in `out` while the ranks meet)",
+        "", {.of_one_start = true, .of_one_rank = true}),
+    Row("Job", "insecure", kSwitch,
+        "ranks of torchrun that have no secret trust whoever reaches their "
+        "ports",
+        "", {.of_one_start = true, .of_one_rank = true}),
+    Row("Job", "no_overlap", kSwitch,
+        "wait for each transfer, instead of going on with the step", "",
+        {.of_one_start = true}),
+
+    Row("Optimizer", "optimizer", kChoice, "", "adamw",
+        {.names = [] { return Barred(OptimizerNames()); }}),
+    Row("Optimizer", "lr", kNumber, "learning rate", "0.001",
+        {.min = 0, .max = std::numeric_limits<float>::max()}),
+    Row("Optimizer", "weight_decay", kNumber, "default: 0.01 for adamw, else 0",
+        "", {.min = 0}),
+    Row("Optimizer", "betas", kList, "of Adam and AdamW", "0.9,0.999"),
+    Row("Optimizer", "eps", kNumber, "of Adam and AdamW", "1e-8", {.min = 0}),
+    Row("Optimizer", "momentum", kNumber, "of SGD", "0", {.min = 0}),
+    Row("Optimizer", "nesterov", kSwitch, "SGD with Nesterov's momentum"),
+    Row("Optimizer", "clip_norm", kNumber,
+        "clip gradients by their global norm (default: 0, off)", "",
+        {.min = 0}),
+    Row("Optimizer", "group", kWords,
+        "PATTERN=weight_decay:X,lr_scale:X for some parameters; of several "
+        "groups that fit one, the first counts"),
+
+    Row("Loss", "loss", kText,
+        "{}; means as PyTorch's, kl_div by batchmean; FILE.onnx: a model from "
+        "outputs and labels, matched by name, to the loss",
+        "", {.names = LossNames}),
+    Row("Loss options", "label", kText, "name of the label array", "labels"),
+    Row("Loss options", "logits", kText,
+        "output that the loss reads (default: the first)"),
+    Row("Loss options", "class_axis", kInt,
+        "cross_entropy, nll: axis of the logits along which the classes lie, "
+        "where the labels' shape does not tell: 1 for (N,C,H,W), -1 for "
+        "(N,T,C)"),
+    Row("Loss options", "ignore_index", kInt,
+        "cross_entropy, nll: the label that does not count (default: -100)"),
+    Row("Loss options", "class_weights", kList,
+        "cross_entropy, nll: a number for each class, or a file with them: "
+        ".npy, .npz or .safetensors"),
+    Row("Loss options", "label_smoothing", kNumber,
+        "cross_entropy: share of the labels that all classes get, 0 to 1 "
+        "(default: 0)"),
+    Row("Loss options", "delta", kNumber,
+        "huber: distance at which squares become lines (default: 1)"),
+
+    Row("Trained", "train", kList,
+        "train these too (globs over parameter names); an error if one can't "
+        "be trained",
+        "", {.field = &O::train}),
+    Row("Trained", "freeze", kList, "do not train these; `train` wins", "",
+        {.field = &O::freeze}),
+    Row("Ties", "batch_norm", kChoice,
+        "BatchNormalization normalizes by the batch, by its running "
+        "statistics, or as the file says",
+        "as-exported", {.choices = "train|eval|as-exported"}),
+    Row("Ties", "no_tie", kSwitch,
+        "an embedding and a layer's weight that hold the same matrix, and "
+        "tensors that the exporter wrote once, are two (default: one)"),
+    Row("Ties", "tie", kWords, "A=B: these two hold the same and become one",
+        "", {.field = &O::ties}),
+
+    Row("Recipe", "recipe", kText,
+        "how linear layers run in FP8: {}, with overrides as in "
+        "rowwise,go:dyn_row_e5m2_p2, or a .json file; `recipes()` explains",
+        "off", {.names = RecipePresetNames}),
+    Row("Recipe", "recipe_for", kWords,
+        "PATTERN=RECIPE: another recipe for the layers that match; the first "
+        "match counts"),
+    Row("Recipe", "filter_fqns", kList,
+        "layers whose name contains one of these stay in fp32"),
+    Row("Recipe", "include", kList,
+        "only layers that match one of these globs run in FP8"),
+    Row("Recipe", "exclude", kList,
+        "layers that match one of these globs stay in fp32"),
+    Row("Recipe", "auto_filter", kText,
+        "layers that FP8 makes slower stay in fp32: h100 (torchao's figures) "
+        "or a file that `bench()` saved"),
+    Row("Recipe", "scales", kFile,
+        "static: file of scales, made by `calibrate()`, or folder of a run "
+        "with delayed scaling"),
+    Row("Recipe", "dtype", kChoice,
+        "precision of activations, of their gradients and of the copies of "
+        "weights that products read",
+        "float32", {.choices = "float32|bfloat16|float16"}),
+    Row("Loss scale", "loss_scale", kNumber,
+        "float16: first factor of the loss", "65536", {.min = 0}),
+    Row("Loss scale", "loss_scale_interval", kInt,
+        "float16: finite steps before the factor doubles", "2000", {.min = 1}),
+
+    Row("Provider", "provider", kChoice, "where the nodes run", "cpu",
+        {.names = [] { return Barred(ProviderNames()); },
+         .field = &O::provider}),
+    Row("Provider", "tune", kSwitch,
+        "cuda: time some algorithms of each product when it first runs, and "
+        "keep the fastest for this and later runs with `tune`",
+        "", {.of_one_start = true}),
+    Row("Provider", "nondeterministic", kSwitch,
+        "cuda: attention's gradients are sums in any order, which is faster",
+        "", {.of_one_start = true}),
+#define ONNX_FP8_PATH(name, help)       \
+  Row("Engine", #name, kFile, help, "", \
+      {.field = &O::name, .of_one_start = true, .of_one_rank = true}),
+#define ONNX_FP8_LIST(name, help) \
+  Row("Engine", #name, kList, help, "", {.field = &O::name}),
+#define ONNX_FP8_INT(name, preset, least, help) \
+  Row("Engine", #name, kInt, help, #preset, {.min = least, .field = &O::name}),
+#include "onnx_fp8/session_options.inc"
+    Row("Chunk", "loss_chunk", kInt,
+        "bytes of logits that are in memory at a time: the last layer and the "
+        "cross entropy run chunk by chunk (default: 16777216, on a GPU "
+        "1073741824; 0: all at once)",
+        "", {.min = 0, .field = &O::loss_chunk_bytes}),
+    Row("Budget", "budget", kList,
+        "NAME=N[k|M|G]: how much a file may ask for before a step runs: {}", "",
+        {.names = BudgetNames, .of_one_start = true}),
+    Row("Machine", "threads", kInt,
+        "threads (default: the CPUs that the affinity mask and cgroup quotas "
+        "leave)",
+        "", {.min = 1, .max = 1024}),
+    Row("Machine", "isa", kChoice,
+        "instruction set; auto: the best one of this machine", "auto",
+        {.names = [] { return Barred(CpuIsaNames()); }}),
+    Row("Machine", "accumulate", kChoice,
+        "sums of FP8 products: float32, or as a Hopper GPU rounds them, which "
+        "is slow",
+        "float32", {.choices = "float32|hopper"}),
+
+    Row("Start", "init", kFile,
+        "start from these weights (.safetensors; a whole state_dict too); "
+        "normal:STD draws the weights of a model whose data files are missing, "
+        "by `seed`",
+        "", {.field = &O::init, .scheme = kDrawnInit}),
+    Row("Start", "ort_training", kFile,
+        "instead of MODEL: a folder of onnxruntime.training.artifacts, with "
+        "its loss, optimizer, weights and moments",
+        "", {.of_one_start = true, .replaces_model = true}),
+    Row("Start", "checkpoint", kFile,
+        "of artifacts: a checkpoint in place of the folder's", "",
+        {.of_one_start = true}),
+    Row("Run", "out", kFile, "folder of the run", "", {.of_one_start = true}),
+    Row("Run", "resume", kSwitch,
+        "continue the run in `out` with its own options; an option that is "
+        "given here too replaces the run's, '' empties a list",
+        "", {.of_one_start = true, .replaces_model = true}),
+    Row("JSON", "json", kSwitch, "print one JSON object", "",
+        {.of_one_start = true}),
+    Row("Memory", "memory_report", kSwitch,
+        "print the values in memory when a step needs most of it", "",
+        {.of_one_start = true}),
+    Row("Profile", "profile_summary", kSwitch,
+        "print where a step's time goes, and how near its nodes come to what "
+        "the machine can do",
+        "", {.field = &O::profile_steps, .of_one_start = true}),
+    Row("Timeline", "timeline", kFile,
+        "cuda: write a Chrome trace of what the GPU does in some steps, and "
+        "print its time by role; kernels run as they do without it",
+        "", {.field = &O::timeline, .of_one_start = true, .of_one_rank = true}),
+    Row("Timeline", "timeline_steps", kInt,
+        "steps of `timeline`, from the third one", "3",
+        {.min = 1, .field = &O::timeline_steps, .of_one_start = true}),
+
+    Row("Output", "out", kFile, "the file to write", "", {.letter = "o"}),
+    Row("External", "external_data", kSwitch,
+        "write weights beside the model, to OUT.onnx.data, as is done anyway "
+        "beyond 2 GiB"),
+    Row("Best", "best", kSwitch,
+        "of a run with `save_best`: the best checkpoint, in place of the "
+        "newest"),
+    Row("Scores", "outputs", kList,
+        "of artifacts: the values that the model computes (default: the scores "
+        "that the loss reads)"),
+    Row("Shapes", "shape", kList, "AXIS=N: sizes of dynamic axes"),
+    Row("Shapes", "value", kList,
+        "INPUT=N: values of inputs of one integer or bool, where they decide a "
+        "branch or a size"),
+    Row("GPU", "gpu", kChoice,
+        "the GPU whose least time for a step is told, by the operations and "
+        "bytes of each node; needs sizes of all axes",
+        "", {.names = GpuNames}),
+};
+
+}  // namespace
+
+std::span<const Option> AllOptions() { return kOptions; }
+
+}  // namespace onnx_fp8

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/run/session_options.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "base/available_cpus.h"
+#include "base/check.h"
+#include "base/parallel.h"
+#include "data/arrays.h"
+#include "graph/fp8/auto_filter.h"
+#include "onnx_fp8/option_names.h"
+#include "onnx_fp8/recipe_text.h"
+#include "training/make_provider.h"
+#include "training/step/loss.h"
+#include "training/step/static_scales.h"
+
+namespace onnx_fp8 {
+namespace {
+
+double ParseReal(const char* option, const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end && std::isfinite(value)) return value;
+  throw OptionError(
+      Concat(Reference(option), ": expected a number, got \"", text, "\""));
+}
+
+// Runs `read`; what it refuses is the option's fault.
+template <typename F>
+auto Blame(const char* option, F&& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw OptionError(Concat(Reference(option), ": ", error.what()));
+  }
+}
+
+std::optional<double> Given(const OptionSet& options, const char* name) {
+  if (!options.Has(name)) return std::nullopt;
+  return options.Number(name);
+}
+
+std::optional<int64_t> GivenInt(const OptionSet& options, const char* name) {
+  if (!options.Has(name)) return std::nullopt;
+  return options.Int(name);
+}
+
+Recipe RecipeIn(const char* option, const std::string& text) {
+  if (text.ends_with(".json")) return ParseRecipe(text);
+  return Blame(option, [&] { return ParseRecipe(text); });
+}
+
+void CheckSpeeds(const SpeedTable& speeds, const Recipe& recipe) {
+  try {
+    CheckKnown(speeds, recipe);
+  } catch (const Error& error) {
+    throw OptionError(error.what());
+  }
+}
+
+void CheckScales(const std::string& scales, const Recipe& recipe,
+                 const GemmFilter& filter) {
+  if (scales.empty() || UsesStatic(recipe, filter)) return;
+  throw OptionError(
+      "`scales`: expected a recipe with static scales, as static or "
+      "tensorwise,i:sta_ten_e4m3, got " +
+      RecipeText(recipe));
+}
+
+// "PATTERN=weight_decay:0,lr_scale:0.1".
+ParameterGroup GroupIn(const std::string& text) {
+  auto usage = [&] {
+    return OptionError(
+        "`group`: expected PATTERN=weight_decay:X,lr_scale:X, got \"" + text +
+        "\"");
+  };
+  const size_t split = text.rfind('=');
+  if (split == std::string::npos || split == 0) throw usage();
+  ParameterGroup group;
+  group.pattern = text.substr(0, split);
+  if (split + 1 == text.size()) return group;
+  for (const std::string& item : SplitWords(text.substr(split + 1), ',')) {
+    const size_t colon = item.find(':');
+    if (colon == std::string::npos) throw usage();
+    const std::string key = item.substr(0, colon);
+    const double value = ParseReal("group", item.substr(colon + 1));
+    if (value < 0) {
+      throw OptionError(
+          Concat("`group`: expected values of at least 0, got ", value));
+    }
+    if (key != "weight_decay" && key != "lr_scale") throw usage();
+    (key == "lr_scale" ? group.lr_scale : group.weight_decay) = value;
+  }
+  return group;
+}
+
+std::vector<float> ReadWeights(const std::string& file) {
+  TensorMap arrays = ReadArrays(file);
+  Check(arrays.size() == 1, "[", file,
+        "] expected one array, the weights of the classes, got ",
+        arrays.size());
+  const auto& [name, array] = *arrays.begin();
+  Check(array.rank() == 1 && array.size() > 0 &&
+            (IsFloat(array.dtype()) || IsInteger(array.dtype())),
+        "[", file, "] expected a vector of numbers, the weights of the ",
+        "classes, got ", Name(array.dtype()), ToString(array.shape()), " \"",
+        name, "\"");
+  const Tensor floats = ConvertTo(array, DType::kFloat);
+  return {floats.data<float>(), floats.data<float>() + floats.size()};
+}
+
+// "64", "64k", "64M", "64G"; -1 if the text is no such number, or beyond 64
+// bits.
+int64_t Amount(std::string text) {
+  int64_t factor = 1;
+  int i = 0;
+  for (const char suffix : {'k', 'M', 'G'}) {
+    ++i;
+    if (!text.ends_with(suffix)) continue;
+    factor = int64_t{1} << (10 * i);
+    text.pop_back();
+    break;
+  }
+  int64_t amount = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, amount);
+  bool ok = error == std::errc() && stop == end && amount >= 0 &&
+            !__builtin_mul_overflow(amount, factor, &amount);
+  return ok ? amount : -1;
+}
+
+ShardSpec ShardOf(const OptionSet& options) {
+  const std::string shard = options.Text("shard");
+  const std::string gather = options.Text("gather_dtype");
+  return {.what = shard == "optimizer"    ? Sharding::kOptimizer
+                  : shard == "gradients"  ? Sharding::kGradients
+                  : shard == "parameters" ? Sharding::kParameters
+                                          : Sharding::kNone,
+          .gather = gather == "float32"    ? GatherAs::kFloat
+                    : gather == "bfloat16" ? GatherAs::kBFloat16
+                                           : GatherAs::kFloat8};
+}
+
+// Options whose row names their field.
+void FillFields(const OptionSet& options, SessionOptions* session) {
+  for (const Option& option : options.options()) {
+    if (!options.Has(option.name) && option.preset.empty()) continue;
+    auto fill = [&]<typename T>(T SessionOptions::*field, auto get) {
+      session->*field = (options.*get)(option.name);
+    };
+    const OptionField& field = option.more.field;
+    if (const auto* at = std::get_if<1>(&field)) fill(*at, &OptionSet::On);
+    if (const auto* at = std::get_if<2>(&field)) fill(*at, &OptionSet::Int);
+    if (const auto* at = std::get_if<3>(&field)) fill(*at, &OptionSet::Text);
+    if (const auto* at = std::get_if<4>(&field)) fill(*at, &OptionSet::List);
+  }
+}
+
+void CheckTies(const std::vector<std::string>& ties) {
+  for (const std::string& pair : ties) {
+    const size_t cut = pair.find('=');
+    if (cut != std::string::npos && cut > 0 && cut + 1 < pair.size()) continue;
+    throw OptionError(
+        "`tie`: expected A=B, as in wte.weight=lm_head.weight, got \"" + pair +
+        "\"");
+  }
+}
+
+}  // namespace
+
+void ApplyMachine(const OptionSet& options) {
+  const int64_t threads = options.Int("threads");
+  SetNumThreads(threads > 0 ? static_cast<int>(threads) : AvailableCpus());
+  try {
+    Apply(CpuSettings{options.Text("isa"), options.Text("accumulate")});
+  } catch (const Error& error) {
+    throw OptionError(error.what());
+  }
+}
+
+Recipe RecipeOf(const OptionSet& options) {
+  return RecipeIn("recipe", options.Text("recipe"));
+}
+
+DType PrecisionOf(const std::string& dtype) {
+  return dtype == "float32" ? DType::kFloat : ParseDType(dtype);
+}
+
+GemmFilter FilterOf(const OptionSet& options) {
+  GemmFilter filter = {options.List("filter_fqns"),
+                       options.List("include"),
+                       options.List("exclude"),
+                       {},
+                       nullptr};
+  if (const std::string speeds = options.Text("auto_filter"); !speeds.empty()) {
+    filter.speeds = std::make_shared<const SpeedTable>(LoadSpeedTable(speeds));
+    CheckSpeeds(*filter.speeds, RecipeOf(options));
+  }
+  for (const std::string& text : options.List("recipe_for")) {
+    const size_t split = text.find('=');
+    if (split == std::string::npos || split == 0) {
+      throw OptionError(
+          "`recipe_for`: expected PATTERN=RECIPE, as in layers.0.*=off, got "
+          "\"" +
+          text + "\"");
+    }
+    Recipe own = RecipeIn("recipe_for", text.substr(split + 1));
+    if (filter.speeds) CheckSpeeds(*filter.speeds, own);
+    filter.recipes.emplace_back(text.substr(0, split), own);
+  }
+  return filter;
+}
+
+Fp8Spec SpecOf(const OptionSet& options) {
+  Fp8Spec spec = {RecipeOf(options), FilterOf(options)};
+  const std::string scales = options.Text("scales");
+  CheckScales(scales, spec.recipe, spec.filter);
+  if (!scales.empty()) spec.scales = ReadStaticScales(scales);
+  return spec;
+}
+
+bool UsesStatic(const Recipe& recipe, const GemmFilter& filter) {
+  return Fp8Spec{recipe, filter}.Uses(Scaling::kStatic);
+}
+
+std::vector<float> ClassWeightsOf(const OptionSet& options) {
+  const std::vector<std::string> words = options.List("class_weights");
+  for (const char* extension : {".npy", ".npz", ".safetensors"}) {
+    if (words.size() == 1 && words[0].ends_with(extension)) {
+      return ReadWeights(words[0]);
+    }
+  }
+  std::vector<float> weights;
+  for (const std::string& word : words) {
+    weights.push_back(static_cast<float>(ParseReal("class_weights", word)));
+  }
+  return weights;
+}
+
+LossSpec LossOf(const OptionSet& options) {
+  LossSpec spec = {.kind = options.Text("loss"),
+                   .label = options.Text("label"),
+                   .logits = options.Text("logits"),
+                   .class_axis = GivenInt(options, "class_axis"),
+                   .ignore_index = GivenInt(options, "ignore_index"),
+                   .label_smoothing = Given(options, "label_smoothing"),
+                   .class_weights = ClassWeightsOf(options),
+                   .delta = Given(options, "delta")};
+  const std::string& kind = spec.kind;
+  // A training step in a file decides its loss.
+  if (kind.empty()) return spec;
+  if (!FindLoss(kind) && OwnOutput(kind).value_or("").empty() &&
+      !IsLossFile(kind)) {
+    throw OptionError("`loss`: expected " + LossNames() + ", got " + kind);
+  }
+  CheckLossOptions(spec);
+  return spec;
+}
+
+OptimizerSpec OptimizerOf(const OptionSet& options) {
+  OptimizerSpec spec = {.kind = options.Text("optimizer"),
+                        .lr = options.Number("lr"),
+                        .eps = options.Number("eps"),
+                        .weight_decay = Given(options, "weight_decay"),
+                        .momentum = options.Number("momentum"),
+                        .nesterov = options.On("nesterov"),
+                        .clip_norm = options.Number("clip_norm")};
+  const std::vector<std::string> betas = options.List("betas");
+  if (betas.size() != 2) {
+    throw OptionError(Concat(
+        "`betas`: expected two numbers, as in 0.9,0.999, got ", betas.size()));
+  }
+  spec.beta1 = ParseReal("betas", betas[0]);
+  spec.beta2 = ParseReal("betas", betas[1]);
+  for (double beta : {spec.beta1, spec.beta2}) {
+    if (beta >= 0 && beta < 1) continue;
+    throw OptionError(Concat("`betas`: expected 0 <= beta < 1, got ", beta));
+  }
+  if (spec.nesterov && spec.momentum == 0) {
+    throw OptionError("`nesterov` needs `momentum`");
+  }
+  for (const std::string& text : options.List("group")) {
+    spec.groups.push_back(GroupIn(text));
+  }
+  return spec;
+}
+
+Budgets BudgetsOf(const OptionSet& options) {
+  Budgets budgets;
+  for (const std::string& word : options.List("budget")) {
+    const size_t split = word.find('=');
+    const std::string name = word.substr(0, split);
+    const int64_t amount =
+        split == std::string::npos ? -1 : Amount(word.substr(split + 1));
+    std::string names;
+    Budget budget = nullptr;
+    for (const BudgetInfo& info : AllBudgets()) {
+      names += Concat(names.empty() ? "" : ", ", info.name);
+      if (name == info.name) budget = info.of;
+    }
+    if (!budget || amount < 0) {
+      throw OptionError(
+          Concat("`budget`: expected NAME=N[k|M|G] with a name of ", names,
+                 " and N from 0 to 2^63 - 1, got \"", word, "\""));
+    }
+    budgets.*budget = amount;
+  }
+  return budgets;
+}
+
+ProviderOptions ProviderOptionsOf(const OptionSet& options) {
+  return {.tune = options.On("tune"),
+          .nondeterministic = options.On("nondeterministic")};
+}
+
+DataOptions DataOf(const OptionSet& options) {
+  return {options.List("whole"), options.Int("batch_size"),
+          options.Int("seq_len"), ParseDType(options.Text("token_dtype"))};
+}
+
+Schedule ScheduleOf(const OptionSet& options) {
+  return Blame("schedule",
+               [&] { return ParseSchedule(options.Text("schedule")); });
+}
+
+Mesh MeshOf(const std::string& mesh) {
+  if (mesh.empty()) return {};
+  return Blame("mesh", [&] { return ParseMesh(mesh); });
+}
+
+void CheckRanks(const OptionSet& options) {
+  const bool whole = options.Text("shard") == "none";
+  if (!whole && MeshOf(options.Text("mesh")).dp == 1) {
+    throw OptionError("`shard` needs `mesh` dp=N with N of 2 or more");
+  }
+  if (options.Has("gather_dtype") && whole) {
+    throw OptionError("`gather_dtype` needs `shard`");
+  }
+}
+
+bool DividesState(const OptionSet& options) {
+  return options.Text("shard") != "none" || MeshOf(options.Text("mesh")).tp > 1;
+}
+
+SessionOptions SessionOptionsOf(const OptionSet& options,
+                                const std::string& model) {
+  SessionOptions session;
+  FillFields(options, &session);
+  session.model = model;
+  session.given = options.AllGiven();
+  if (options.Find("loss")) session.loss = LossOf(options);
+  session.recipe = RecipeOf(options);
+  session.filter = FilterOf(options);
+  session.scales = options.Text("scales");
+  CheckScales(session.scales, session.recipe, session.filter);
+  session.dtype = PrecisionOf(options.Text("dtype"));
+  session.loss_scaling.init = options.Number("loss_scale");
+  session.loss_scaling.interval = options.Int("loss_scale_interval");
+  if (options.Find("batch_norm")) {
+    const std::string norm = options.Text("batch_norm");
+    session.batch_norm = norm == "train"  ? BatchNormMode::kTrain
+                         : norm == "eval" ? BatchNormMode::kEval
+                                          : BatchNormMode::kAsExported;
+    session.tie_copies = !options.On("no_tie");
+    CheckTies(session.ties);
+  }
+  if (options.Find("budget")) session.budgets = BudgetsOf(options);
+  if (options.Find("optimizer")) session.optimizer = OptimizerOf(options);
+  if (options.Find("shard")) session.shard = ShardOf(options);
+  if (options.Find("tune")) {
+    session.provider_options = ProviderOptionsOf(options);
+    session.provider_options.timeline = !session.timeline.empty();
+  }
+  if (options.Find("no_overlap")) session.overlap = !options.On("no_overlap");
+  if (options.Find("seed")) {
+    session.seed = static_cast<uint64_t>(options.Int("seed"));
+  }
+  // The C library keeps memory that reading the file and building the graph
+  // have freed, and an arena is too large to come from there.
+  session.before_plan = [] { malloc_trim(0); };
+  return session;
+}
+
+}  // namespace onnx_fp8
