@@ -26,7 +26,7 @@ TEST_P(CudaWindowTest, GivesTheCpusNumbers) {
                     GetParam().tolerance);
 }
 
-const NodeCase kCases[] = {
+const NodeCase kWindowCases[] = {
     // Pools.
     {"MaxPool", R"(input x: float[2,3,9,11]
 y: float[2,3,4,5], i: int64[2,3,4,5] = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)
@@ -88,7 +88,7 @@ d: int64[3] = Constant<value_ints=[1,-2,3]>()
      0},
 };
 
-INSTANTIATE_TEST_SUITE_P(All, CudaWindowTest, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(All, CudaWindowTest, testing::ValuesIn(kWindowCases),
                          [](const auto& info) { return info.param.name; });
 
 TEST(CudaWindowErrors, WindowsNeedInput) {

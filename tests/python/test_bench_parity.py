@@ -189,19 +189,22 @@ def test_a_diverged_run_is_reported(fake, monkeypatch):
     assert "| float32, tensorwise | diverged |" in parity.markdown({**result, "date": "2026-01-01"})
 
 
-@pytest.mark.parametrize("text,message", [
-    ("{\"run\": ", "expected the result of small gpt, seed 0, float32, off as JSON, found a broken file"),
-    ("[1]", "expected the result of small gpt, seed 0, float32, off, found a list"),
-    ("{\"run\": {}}", "found no `loss`"),
-    ("{\"run\": {}, \"loss\": 1, \"train_loss\": 1, \"skipped\": 0, \"seconds\": 1}", "found that of {}")])
-def test_a_broken_result_is_an_error(fake, text, message):
+BROKEN = {
+    "{\"run\": ": "expected the result of small gpt, seed 0, float32, off as JSON, found a broken file",
+    "[1]": "expected the result of small gpt, seed 0, float32, off, found a list",
+    "{\"run\": {}}": "found no `loss`",
+    "{\"run\": {}, \"loss\": 1, \"train_loss\": 1, \"skipped\": 0, \"seconds\": 1}": "found that of {}"}
+
+
+def test_a_broken_result_is_an_error(fake):
     fake.measure(*SHORT)
     path = fake.study() / "runs" / Run("small", 0, "gpt", "float32", "off").file
     before = path.read_text()
-    path.write_text(text)
-    with pytest.raises(SystemExit) as error:
-        fake.measure(*SHORT)
-    assert message in str(error.value) and str(path) in str(error.value) and "delete the file" in str(error.value)
+    for text, message in BROKEN.items():
+        path.write_text(text)
+        with pytest.raises(SystemExit) as error:
+            fake.measure(*SHORT)
+        assert message in str(error.value) and str(path) in str(error.value) and "delete the file" in str(error.value)
     broken = json.loads(before)
     path.write_text(json.dumps({**broken, "loss": "two"}))
     with pytest.raises(SystemExit, match="expected a number as `loss`.*found 'two'"):
