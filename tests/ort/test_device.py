@@ -46,7 +46,7 @@ def test_the_default_is_the_cpu():
 @pytest.mark.parametrize("device", ["cuda", "gpu", ""])
 def test_a_library_without_the_provider_says_so(device):
     for message in messages(LIBRARY, device):
-        assert f"[option ep.onnx_fp8.device]: [provider {device}] expected a provider of this build: cpu" in message
+        assert f"[option ep.onnx_fp8.device] [provider {device}] expected a provider of this build: cpu" in message
 
 
 def test_a_machine_without_a_gpu_is_told():
