@@ -208,6 +208,7 @@ void TrainCommand::RequireNoRun() const {
 
 void TrainCommand::ReadFolder() {
   folder_is_new_ = !IsFolder(out_);
+  FileMarks before;
   // Another process may be changing the folder: lock it before reading
   // anything.
   bool changes = IsFirst();
@@ -236,7 +237,7 @@ void TrainCommand::ReadFolder() {
       const auto scales = config.files.find("--scales");
       if (scales != config.files.end()) kept_marks_.insert(*scales);
     }
-    CompareFiles(config.files);
+    before = config.files;
   } else {
     if (flags_.Has("ort_training")) start_.emplace(flags_);
     flags_.Require({"MODEL"});
@@ -251,6 +252,7 @@ void TrainCommand::ReadFolder() {
   } else {
     flags_.Require({"data"});
   }
+  CompareFiles(before);
   CheckOptions();
   if (!folder_is_new_ && changes) folder_.Clean();
 }

@@ -83,7 +83,14 @@ std::string InEpOptions(const std::string& message) {
         return Reference(name, value);
       },
       [](const std::string& name) { return "`onnx-fp8 " + name + "`"; }};
-  return NamedBy(kNames, message);
+  std::string text = NamedBy(kNames, message);
+  // A message that begins with the option: "[file] expected …" is the form.
+  const size_t end = text.find(']');
+  if (message.starts_with('`') && text.starts_with('[') &&
+      text.compare(end, 2, "]:") == 0) {
+    text.erase(end + 1, 1);
+  }
+  return text;
 }
 
 EpOptions ParseEpOptions(

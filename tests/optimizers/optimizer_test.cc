@@ -320,7 +320,7 @@ TEST(Groups, MatchAName) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "[m.onnx] expected trained parameters that match "
-                 "\"*.wieght\", got none; `onnx-fp8 inspect` lists them");
+                 "\"*.wieght\", got none; `inspect()` lists them");
   }
 }
 

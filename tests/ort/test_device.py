@@ -47,13 +47,13 @@ def test_the_default_is_the_cpu():
 @pytest.mark.parametrize("device", ["gpu", ""])
 def test_other_devices_are_named(device):
     for message in messages(LIBRARY, device):
-        assert f"[option ep.onnx_fp8.device]: [provider {device}] expected one of cpu, cuda" in message
+        assert f"[option ep.onnx_fp8.device] [provider {device}] expected one of cpu, cuda" in message
 
 
 def test_a_build_without_cuda_says_how_to_get_it(tmp_path):
     alone = shutil.copy(LIBRARY, tmp_path)
     for message in messages(alone, "cuda"):
-        assert (f"[option ep.onnx_fp8.device]: [provider cuda] expected libonnx_fp8_cuda.so in {tmp_path}, got none: "
+        assert (f"[option ep.onnx_fp8.device] [provider cuda] expected libonnx_fp8_cuda.so in {tmp_path}, got none: "
                 "`./dev build --cuda` builds it") in message
 
 

@@ -81,7 +81,7 @@ def test_names_of_nodes_are_known_from_memory(layer, tmp_path):
 
 
 @pytest.mark.parametrize("options,message", [
-    ({"recpe": "tensorwise"}, r"ep.onnx_fp8.recpe\].*expected one of recipe, scales, filter_fqns"),
+    ({"recpe": "tensorwise"}, r"ep.onnx_fp8.recpe\].*expected one of recipe, filter_fqns"),
     ({"recipe": "tensorwide"}, r"ep.onnx_fp8.recipe\].*tensorwide"),
     ({"recipe": "delayed"}, "expected a recipe with dynamic or static scales"),
     ({"recipe": "static"}, r"ep.onnx_fp8.recipe\] expected the option scales"),

@@ -139,8 +139,8 @@ TEST(GemmDecision, PatternsThatMatchNothing) {
     return Decide("tensorwise", filter).error;
   };
   EXPECT_EQ(error({.filter_fqns = {"head", "haed"}}),
-            "[m.onnx] `filter_fqns` haed matches no matrix product; `onnx-fp8 "
-            "inspect` lists them");
+            "[m.onnx] `filter_fqns` haed matches no matrix product; "
+            "`inspect()` lists them");
   EXPECT_NE(error({.include = {"*", "blocks"}}).find("`include` blocks"),
             std::string::npos);
   EXPECT_NE(error({.exclude = {"block.*"}}).find("`exclude` block.*"),

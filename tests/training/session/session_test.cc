@@ -70,14 +70,14 @@ TEST(Session, PatternsFitTheModel) {
   };
   EXPECT_EQ(message([](auto&) {}), "");
   EXPECT_EQ(message([](auto& o) { o.filter.exclude = {"fc"}; }), "");
-  EXPECT_EQ(message([](auto& o) { o.filter.exclude = {"fd*"}; }),
-            "[" + model +
-                "] `exclude` fd* matches no matrix product; `onnx-fp8 "
-                "inspect` lists them");
+  EXPECT_EQ(
+      message([](auto& o) { o.filter.exclude = {"fd*"}; }),
+      "[" + model +
+          "] `exclude` fd* matches no matrix product; `inspect()` lists them");
   EXPECT_EQ(message([](auto& o) { o.optimizer.groups = {{"fd*"}}; }),
             "[" + model +
                 "] expected trained parameters that match \"fd*\", got none; "
-                "`onnx-fp8 inspect` lists them");
+                "`inspect()` lists them");
 }
 
 TEST(Session, RunningStatisticsFollowTheBatches) {
