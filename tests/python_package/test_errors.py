@@ -19,7 +19,7 @@ OPTIONS = [
     ({"recipe": "foo"}, '`recipe`: [recipe foo] expected off, tensorwise, '),
     ({"lr": -1}, "`lr`: expected a number of at least 0, got -1"),
     ({"grad_accum": "two"}, "`grad_accum`: expected an integer of at least 1, got two"),
-    ({"provider": "gpu"}, "`provider`: expected cpu, got gpu"),
+    ({"provider": "gpu"}, "`provider`: expected cpu or cuda, got gpu"),
     ({"scales": "s.json"}, "`scales`: expected a recipe with static scales"),
     ({"steps": 3}, "`steps` is an option of onnx_fp8.train, not of a session"),
     ({"ort_training": "a"}, "expected one of MODEL and `ort_training`"),
