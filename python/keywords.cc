@@ -39,6 +39,10 @@ std::string InKeywords(const std::string& message) {
   }
   std::string result;
   for (; std::regex_search(text, match, flag); text = match.suffix()) {
+    if (match.prefix().str().ends_with("./dev build")) {  // no option of ours
+      result += match.prefix().str() + match.str();
+      continue;
+    }
     result += match.prefix().str() + match[1].str() + "`" +
               WithUnderscores(match[2].str()) + "`" + match[3].str();
   }

@@ -43,6 +43,12 @@ def test_options(options, text):
     assert isinstance(error.value, ValueError) and "--" not in str(error.value)
 
 
+def test_a_wheel_has_no_cuda():
+    with pytest.raises(onnx_fp8.Error, match=r"^\[provider cuda\] expected libonnx_fp8_cuda.so in .*, got none: "
+                                             "`./dev build --cuda` builds it$"):
+        onnx_fp8.TrainingSession(digits.MODEL, loss="cross_entropy", provider="cuda")
+
+
 def test_texts_are_those_of_the_command_line():
     with pytest.raises(onnx_fp8.Error) as error:
         digits.session(train=["zz"])
