@@ -19,7 +19,7 @@ OPTIONS = [
     ({"recipe": "foo"}, '`recipe`: [recipe foo] expected off, tensorwise, '),
     ({"lr": -1}, "`lr`: expected a number of at least 0, got -1"),
     ({"grad_accum": "two"}, "`grad_accum`: expected an integer of at least 1, got two"),
-    ({"provider": "gpu"}, "`provider`: expected cpu, got gpu"),
+    ({"provider": "gpu"}, "`provider`: expected cpu or cuda, got gpu"),
     ({"scales": "s.json"}, "`scales`: expected a recipe with static scales"),
     ({"steps": 3}, "`steps` is an option of onnx_fp8.train, not of a session"),
     ({"ort_training": "a"}, "expected one of `model` and `ort_training`"),
@@ -58,6 +58,12 @@ def test_a_session_has_the_options_of_train_without_its_loop():
     assert of["TrainingSession"] < of["train"]
     assert {"steps", "data", "batch_size", "schedule", "resume"} <= of["train"] - of["TrainingSession"]
     assert "    lr: float\n        learning rate (default: 0.001)\n" in onnx_fp8.TrainingSession.__doc__
+
+
+def test_a_wheel_has_no_cuda():
+    with pytest.raises(onnx_fp8.Error, match=r"^\[provider cuda\] expected libonnx_fp8_cuda.so in .*, got none: "
+                                             "`./dev build --cuda` builds it$"):
+        onnx_fp8.TrainingSession(digits.MODEL, loss="cross_entropy", provider="cuda")
 
 
 def test_texts_are_those_of_the_command_line():

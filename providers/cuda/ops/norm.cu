@@ -179,9 +179,8 @@ __device__ void NormOfRow(const Norm& p, Threads& threads, int64_t r,
   auto& x = vectors.x;
   LoadVectors<kStep>(p.a, row, thread, 0, x);
   if (p.b.data) AddOther<kStep>(p, y.writes, row, thread, x);
-  Center c = p.centered
-                 ? CenterOfRow(threads, row, row.end, vectors, p.epsilon)
-                 : RmsOfRow(threads, n, vectors, p.epsilon);
+  Center c = p.centered ? CenterOfRow(threads, row, row.end, vectors, p.epsilon)
+                        : RmsOfRow(threads, n, vectors, p.epsilon);
   ONNX_FP8_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     Normalize(p, exists ? r : 0, 0, thread + v * kStep, c, x[v]);
