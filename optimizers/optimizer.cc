@@ -101,7 +101,7 @@ Value* AllFinite(Builder& b, Value* norm, const std::vector<Value*>& flags) {
 
 // Reciprocal and Mul, not Div: stock ONNX Runtime turns Div(1, x) and a Mul of
 // an inlined body into an op that it then refuses.
-Value* GradScale(Builder& b, Value* norm, double clip_norm) {
+Value* ClipFactor(Builder& b, Value* norm, double clip_norm) {
   if (clip_norm == 0) return b.Constant(Tensor::Scalar(1.0f));
   Value* over = b.Op("Reciprocal", {b.Add(norm, b.Scalar(1e-6, norm))});
   Value* scale = b.Mul(over, b.Scalar(clip_norm, norm));
@@ -219,7 +219,7 @@ OptimizerValues AppendOptimizer(
   values.ok =
       condition ? b.Op("And", {values.finite, condition}) : values.finite;
   Named(graph, values.ok, "optimizer.ok");
-  Value* scale = GradScale(b, values.grad_norm, spec.clip_norm);
+  Value* scale = ClipFactor(b, values.grad_norm, spec.clip_norm);
   if (inverse) scale = b.Mul(scale, inverse);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});

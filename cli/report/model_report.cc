@@ -21,10 +21,10 @@
 #include "providers/ops/product_copies.h"
 #include "providers/plan/plan.h"
 #include "training/make_provider.h"
-#include "training/step/file_step.h"
 #include "training/step/pipelines.h"
 #include "training/step/session_checks.h"
 #include "training/step/static_scales.h"
+#include "training/step/step_from_file.h"
 #include "training/step/step_graph.h"
 #include "training/step/trains_line.h"
 

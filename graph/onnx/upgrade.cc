@@ -14,10 +14,10 @@
 namespace onnx_fp8 {
 namespace {
 
-// The rewrites that graph/onnx/upgrade.cc makes when an op changed at some
-// opset. Each function takes a node in the form before that opset and returns
-// the node in the form since. Only the types of a few small constants depend on
-// more than the node itself. Errors: a use that has no newer form.
+// The rewrites of ops that changed at some opset. Each function takes a node in
+// the form before that opset and returns the node in the form since. Only the
+// types of a few small constants depend on more than the node itself. Errors: a
+// use that has no newer form.
 
 // New nodes for a node come before it, with its name and module path.
 Builder Before(Graph& graph, Node* node) {

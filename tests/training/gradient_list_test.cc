@@ -10,7 +10,7 @@
 
 #include "graph/passes/expand.h"
 #include "providers/cpu/cpu_provider.h"
-#include "training/step/gradients.h"
+#include "training/step/gradient_registry.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "training/step/gradients.h"
+#include "training/step/gradient_registry.h"
 
 namespace onnx_fp8 {
 

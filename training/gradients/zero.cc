@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/step/gradients.h"
+#include "training/step/gradient_registry.h"
 
 namespace onnx_fp8 {
 

@@ -194,6 +194,7 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
       if (options.before_rename) options.before_rename();
       RenamePath(temporary, folder, hook);
       SyncDirectory(FolderOf(dir), hook);
+      // This commits the checkpoint: until then `latest` names the one before.
       WriteFileAtomically(LatestOf(dir), name + "\n", hook);
       Prune(dir, name, options.keep, hook);
       return "";

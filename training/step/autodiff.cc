@@ -9,7 +9,7 @@
 #include "graph/builder.h"
 #include "graph/needed_when.h"
 #include "graph/passes/expand.h"
-#include "training/step/gradients.h"
+#include "training/step/gradient_registry.h"
 
 namespace onnx_fp8 {
 namespace {

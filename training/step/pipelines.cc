@@ -49,9 +49,9 @@
 #include "training/ranks/bucket_reductions.h"
 #include "training/ranks/gather_ahead.h"
 #include "training/step/draw_weights.h"
-#include "training/step/file_step.h"
 #include "training/step/loss.h"
 #include "training/step/step_builder.h"
+#include "training/step/step_from_file.h"
 
 namespace onnx_fp8 {
 namespace {

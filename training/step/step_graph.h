@@ -59,8 +59,8 @@ struct StepSource {
   ShardSpec shard = {};
   std::map<std::string, Shape> sharded = {};
   int64_t bucket_bytes = 0;  // see BucketReductions
-  // Not null: `model` is a training step (training/step/file_step.h), and its
-  // own graph is run.
+  // Not null: `model` is a training step (training/step/step_from_file.h), and
+  // its own graph is run.
   const FileStep* step = nullptr;
 };
 

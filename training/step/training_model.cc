@@ -14,7 +14,7 @@
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/step/draw_weights.h"
-#include "training/step/gradients.h"
+#include "training/step/gradient_registry.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
 #include "training/step/read_init.h"

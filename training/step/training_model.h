@@ -13,9 +13,9 @@
 #include "graph/parameter_names.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
-#include "training/step/file_step.h"
 #include "training/step/loss_file.h"
 #include "training/step/pipelines.h"
+#include "training/step/step_from_file.h"
 #include "training/step/step_graph.h"
 
 namespace onnx_fp8 {

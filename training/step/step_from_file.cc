@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/step/file_step.h"
+#include "training/step/step_from_file.h"
 
 #include <algorithm>
 #include <cstring>
