@@ -170,7 +170,8 @@ std::string InFlags(const std::string& message) {
 
 CommandHelp WithSession(CommandHelp help) {
   for (const FlagSection& section : std::vector<FlagSection>{
-           {"Loss and parameters", {"Loss", "Loss options", "Trained", "Ties"}},
+           {"Loss and parameters",
+            {"Loss", "Loss options", "Trained", "Reading"}},
            {"Numbers", {"Recipe", "Loss scale"}},
            {"Engine", {"Provider", "Engine", "Chunk", "Budget"}}}) {
     help.sections.push_back(section);

@@ -127,7 +127,7 @@ CommandHelp InspectHelp() {
             {"MODEL", "JSON", "memory_report", "GPU", "all_nodes", "provider",
              "mesh", "Chunk", "dump_passes", "Budget", "Machine"}},
            {"Model",
-            {"Shapes", "Loss", "Loss options", "Trained", "Ties", "Recipe",
+            {"Shapes", "Loss", "Loss options", "Trained", "Reading", "Recipe",
              "Loss scale"}},
            {"Optimizer", {"Optimizer"}}},
           {"onnx-fp8 inspect model.onnx --mesh tp=8",

@@ -56,7 +56,7 @@ CommandHelp RewriteHelp() {
              "Machine"}},
            {"Forward model", {"Recipe", "Trained"}},
            {kStep,
-            {"Loss", "Loss options", "Ties", "Loss scale", "Shapes",
+            {"Loss", "Loss options", "Reading", "Loss scale", "Shapes",
              "Optimizer", "grad_accum"}},
            {"Artifacts", {"ort_training"}}},
           {"onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise",
