@@ -376,7 +376,7 @@ TEST(TensorParallel, NothingToDivide) {
   options.skip_passes = {"FuseLoss"};
   ExpectError([&] { TrainRanks({.tp = 3}, options, SampleSteps()); },
               "expected layers that 3 ranks of the axis tp can divide, got "
-              "none in 2: `inspect` with `mesh` tells why");
+              "none in 2: `inspect()` with `mesh` tells why");
 }
 
 }  // namespace
