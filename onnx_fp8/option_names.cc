@@ -42,4 +42,13 @@ std::string Reference(const std::string& name, const std::string& value) {
   return "`" + name + (value.empty() ? "" : "=" + value) + "`";
 }
 
+std::string Alternatives(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
 }  // namespace onnx_fp8

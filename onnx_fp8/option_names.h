@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace onnx_fp8 {
 
@@ -20,5 +21,8 @@ std::string NamedBy(const HostNames& host, const std::string& message);
 
 // "batch_size", "float16" → `batch_size=float16`; without a value `batch_size`.
 std::string Reference(const std::string& name, const std::string& value = "");
+
+// "train, eval or as-exported".
+std::string Alternatives(const std::vector<std::string>& words);
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/shallow_json.h"
+#include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -50,15 +51,6 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   }
 }
 
-template <size_t n>
-std::string Choices(const char* const (&words)[n]) {
-  std::string list;
-  for (size_t i = 0; i < n; ++i) {
-    list += (i == 0 ? "" : i + 1 == n ? " or " : ", ") + std::string(words[i]);
-  }
-  return list;
-}
-
 std::optional<int64_t> ParseInt(const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -80,7 +72,8 @@ struct Item {
   template <size_t n>
   size_t Choose(const char* const (&words)[n]) const {
     auto at = std::ranges::find(words, value);
-    if (at == std::end(words)) Expected(Choices(words));
+    if (at == std::end(words))
+      Expected(Alternatives({std::begin(words), std::end(words)}));
     return static_cast<size_t>(at - words);
   }
 

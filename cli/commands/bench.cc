@@ -4,6 +4,7 @@
 #include "cli/bench/benchmarks.h"
 #include "cli/commands/commands.h"
 #include "cli/flags.h"
+#include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -31,19 +32,13 @@ const Benchmark* FindBenchmark(const std::string& name) {
   return nullptr;
 }
 
-// "gemm, linear or attention".
-std::string Names() {
-  std::string names;
-  size_t left = std::size(kBenchmarks);
-  for (const Benchmark& benchmark : kBenchmarks) {
-    names += benchmark.name;
-    if (--left > 0) names += left == 1 ? " or " : ", ";
-  }
-  return names;
-}
-
 [[noreturn]] void Refuse(const std::string& what) {
-  throw OptionError("`WHAT`: expected " + Names() + ", got \"" + what + "\"");
+  std::vector<std::string> names;
+  for (const Benchmark& benchmark : kBenchmarks) {
+    names.emplace_back(benchmark.name);
+  }
+  throw OptionError("`WHAT`: expected " + Alternatives(names) + ", got \"" +
+                    what + "\"");
 }
 
 }  // namespace

@@ -28,16 +28,6 @@ template <typename... Parts>
   throw OptionError(Concat(Reference(option.name), ": expected ", parts...));
 }
 
-// "train, eval or as-exported".
-std::string Alternatives(const Words& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
-  }
-  return text;
-}
-
 template <typename T>
 T InRange(const Option& option, bool ok, T value, const std::string& text) {
   const double real = static_cast<double>(value);
