@@ -73,8 +73,7 @@ std::string SpellingOf(const Option& option) {
     case OptionKind::kNumber:
       return text + " X";
     case OptionKind::kChoice:
-      return text + " " +
-             (option.more.names ? option.more.names() : option.more.choices);
+      return text + " " + ChoicesOf(option);
     case OptionKind::kList:
       return text + " A,B,...";
     case OptionKind::kFile:
@@ -98,7 +97,7 @@ std::string TypeOf(const Option& option) {
     case OptionKind::kText:
       return "str";
     case OptionKind::kChoice:
-      return option.more.names ? option.more.names() : option.more.choices;
+      return ChoicesOf(option);
     case OptionKind::kFile:
       return "path";
     case OptionKind::kFiles:

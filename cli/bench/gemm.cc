@@ -14,7 +14,6 @@
 #include "cli/output.h"
 #include "graph/builder.h"
 #include "onnx_fp8/float8.h"
-#include "onnx_fp8/option_names.h"
 #include "training/make_provider.h"
 #include "training/run/session_options.h"
 
@@ -170,15 +169,12 @@ void BenchGemm(const Arguments& arguments) {
     throw OptionError("`dtype`: expected fp32, bf16 or fp8, got \"" + dtype +
                       "\"");
   }
-  const bool saves = flags.Given("save");
   flags.RequireBeside("sizes", "save");
   for (const char* other : {"shape", "dtype", "json"}) {
-    if (saves && flags.Given(other)) {
-      throw OptionError(Reference(other) + " and `save` exclude each other");
-    }
+    flags.Exclude(other, "save");
   }
   ApplyMachine(flags);
-  if (saves) {
+  if (flags.Given("save")) {
     RequireFolderOf(flags.Text("save"));
     SaveSpeeds(flags);
   } else {

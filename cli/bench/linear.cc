@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/check.h"
 #include "cli/bench/benchmarks.h"
 #include "cli/bench/layer_benchmark.h"
-#include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -25,12 +23,6 @@ ProductSize ParseShape(const std::string& text) {
   auto read = ReadProductSize(text);
   if (read && read->second.empty()) return read->first;
   throw OptionError("`shape`: expected M,K,N, got \"" + text + "\"");
-}
-
-void Exclude(const Flags& flags, const char* one, const char* other) {
-  if (!flags.Given(one) || !flags.Given(other)) return;
-  throw OptionError(Reference(one) + " and " + Reference(other) +
-                    " exclude each other");
 }
 
 }  // namespace
@@ -62,9 +54,9 @@ void BenchLinear(const Arguments& arguments) {
         "onnx-fp8 bench linear --sizes 64,256,1024 --save speedups.json"}},
       own);
   if (!flags.Parse(arguments)) return;
-  Exclude(flags, "shape", "sizes");
-  Exclude(flags, "shape", "rows");
-  Exclude(flags, "rows", "sizes");
+  flags.Exclude("shape", "sizes");
+  flags.Exclude("shape", "rows");
+  flags.Exclude("rows", "sizes");
   if (flags.Given("save") && !flags.Given("sizes")) {
     throw OptionError("`save` needs `sizes`, the grid of layers to measure");
   }

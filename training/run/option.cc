@@ -19,10 +19,6 @@ bool IsList(const Option& option) {
          option.kind == OptionKind::kWords || option.kind == OptionKind::kFiles;
 }
 
-std::string ChoicesOf(const Option& option) {
-  return option.more.names ? option.more.names() : option.more.choices;
-}
-
 template <typename... Parts>
 [[noreturn]] void Refuse(const Option& option, const Parts&... parts) {
   throw OptionError(Concat(Reference(option.name), ": expected ", parts...));
@@ -141,6 +137,10 @@ std::vector<std::string> WordsOf(const OptionValue& value) {
   return {};
 }
 
+std::string ChoicesOf(const Option& option) {
+  return option.more.names ? option.more.names() : option.more.choices;
+}
+
 std::string HelpOf(const Option& option) {
   std::string help = option.help;
   if (size_t at = help.find("{}"); at != std::string::npos) {
@@ -190,6 +190,12 @@ void OptionSet::Require(const std::vector<std::string>& names) const {
 void OptionSet::RequireBeside(const char* name, const char* other) const {
   if (!Has(name) || Has(other)) return;
   throw OptionError(Reference(name) + " needs " + Reference(other));
+}
+
+void OptionSet::Exclude(const char* one, const char* other) const {
+  if (!Given(one) || !Given(other)) return;
+  throw OptionError(Reference(one) + " and " + Reference(other) +
+                    " exclude each other");
 }
 
 template <typename T>

@@ -87,6 +87,9 @@ OptionValue CheckOption(const Option& option, const OptionValue& value);
 // Words that ParseOption reads back; none for a switch.
 std::vector<std::string> WordsOf(const OptionValue& value);
 
+// The choices of a kChoice, with '|' between them.
+std::string ChoicesOf(const Option& option);
+
 // The help with the names of choices and the default.
 std::string HelpOf(const Option& option);
 
@@ -112,6 +115,8 @@ class OptionSet {
   void Require(const std::vector<std::string>& names) const;
   // Errors: OptionError if there is a value of `name` and none of `other`.
   void RequireBeside(const char* name, const char* other) const;
+  // Errors: OptionError if both are given.
+  void Exclude(const char* one, const char* other) const;
 
   // The value, else the default, else false, 0, "" or {}. REQUIRES: Find(name)
   // of that kind.
