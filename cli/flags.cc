@@ -107,6 +107,16 @@ std::string TypeOf(const Option& option) {
   }
 }
 
+// The options of this name, and the options of the group of this name.
+std::vector<Option> NamedIn(std::span<const Option> table,
+                            const std::string& name) {
+  std::vector<Option> found;
+  for (const Option& option : table) {
+    if (name == option.group || name == option.name) found.push_back(option);
+  }
+  return found;
+}
+
 // "--batch-size" → "batch_size"; "" for other words.
 std::string NameOf(const std::string& word) {
   if (!word.starts_with("--") || word.find('_') != std::string::npos) return "";
@@ -168,13 +178,11 @@ std::string InFlags(const std::string& message) {
 }
 
 CommandHelp WithSession(CommandHelp help) {
-  for (const FlagSection& section : std::vector<FlagSection>{
-           {"Loss and parameters",
-            {"Loss", "Loss options", "Trained", "Reading"}},
-           {"Numbers", {"Recipe", "Loss scale"}},
-           {"Engine", {"Provider", "Engine", "Chunk", "Budget"}}}) {
-    help.sections.push_back(section);
-  }
+  help.sections.push_back(
+      {"Loss and parameters", {"Loss", "Loss options", "Trained", "Reading"}});
+  help.sections.push_back({"Numbers", {"Recipe", "Loss scale"}});
+  help.sections.push_back(
+      {"Engine", {"Provider", "Engine", "Chunk", "Budget"}});
   return help;
 }
 
@@ -182,16 +190,13 @@ Flags::Flags(CommandHelp help, std::span<const Option> own)
     : help_(std::move(help)) {
   for (const FlagSection& section : help_.sections) {
     for (const std::string& entry : section.entries) {
-      const size_t before = options().size();
-      for (std::span<const Option> table : {own, AllOptions()}) {
-        if (options().size() > before) break;
-        for (const Option& option : table) {
-          if (entry != option.group && entry != option.name) continue;
-          Declare(option);
-          headings_.push_back(section.heading);
-        }
+      std::vector<Option> found = NamedIn(own, entry);
+      if (found.empty()) found = NamedIn(AllOptions(), entry);
+      Check(!found.empty(), "there is no option ", entry);
+      for (const Option& option : found) {
+        Declare(option);
+        headings_.push_back(section.heading);
       }
-      Check(options().size() > before, "there is no option ", entry);
     }
   }
 }
