@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/ort/ep_options.h"
 
+#include <algorithm>
+
 #include "onnx_fp8/option_names.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/run/session_options.h"
@@ -34,16 +36,6 @@ OptionSet EpSet() {
   return options;
 }
 
-// Runs `check`; its error is the option's.
-template <typename F>
-auto In(const char* option, F check) {
-  try {
-    return check();
-  } catch (const Error& error) {
-    Fail(Reference(option), ": ", error.what());
-  }
-}
-
 std::string EpName(const std::string& name) {
   return Concat("[option ep.", kEpName, ".", name, "]");
 }
@@ -63,7 +55,7 @@ Fp8Spec StatelessSpec(const OptionSet& options) {
   const std::string scales = options.Text("scales");
   const bool wanted = spec.recipe.Uses(Scaling::kStatic);
   if (!scales.empty()) {
-    spec.scales = In("scales", [&] { return ReadStaticScales(scales); });
+    spec.scales = Blame("scales", [&] { return ReadStaticScales(scales); });
   }
   Check(wanted || scales.empty(),
         "`scales`: expected a recipe with static scales, as static, got \"",
@@ -114,7 +106,7 @@ EpOptions ParseEpOptions(
                     .own = given.Text("pool") == "own"}};
     if (given.Has("device")) options.device = given.Text("device");
     if (given.Has("loss_chunk")) options.loss_chunk = given.Int("loss_chunk");
-    In("device", [&] { KernelsOf(options.device); });  // checks the name
+    Blame("device", [&] { KernelsOf(options.device); });  // checks the name
     return options;
   } catch (const Error& error) {
     Fail(InEpOptions(error.what()));

@@ -3,17 +3,13 @@
 
 #include <malloc.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "base/available_cpus.h"
-#include "base/check.h"
 #include "base/parallel.h"
 #include "data/arrays.h"
 #include "graph/fp8/auto_filter.h"
-#include "onnx_fp8/option_names.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/step/loss.h"
@@ -29,16 +25,6 @@ double ParseReal(const char* option, const std::string& text) {
   if (error == std::errc() && stop == end && std::isfinite(value)) return value;
   throw OptionError(
       Concat(Reference(option), ": expected a number, got \"", text, "\""));
-}
-
-// Runs `read`; what it refuses is the option's fault.
-template <typename F>
-auto Blame(const char* option, F&& read) {
-  try {
-    return read();
-  } catch (const Error& error) {
-    throw OptionError(Concat(Reference(option), ": ", error.what()));
-  }
 }
 
 std::optional<double> Given(const OptionSet& options, const char* name) {

@@ -8,14 +8,26 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "collectives/mesh.h"
 #include "graph/fp8/gemm_decision.h"
 #include "onnx_fp8/dataset.h"
+#include "onnx_fp8/option_names.h"
 #include "onnx_fp8/schedule.h"
 #include "onnx_fp8/session.h"
 #include "training/run/option.h"
 
 namespace onnx_fp8 {
+
+// Runs `read`. Its Error becomes an OptionError that begins with the option.
+template <typename F>
+auto Blame(const char* option, F&& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw OptionError(Concat(Reference(option), ": ", error.what()));
+  }
+}
 
 // Sets the number of threads and the CPU's kernels of this process.
 void ApplyMachine(const OptionSet& options);
