@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -12,7 +11,6 @@
 #include "cli/json_line.h"
 #include "cli/output.h"
 #include "cli/report/progress.h"
-#include "cli/report/text.h"
 #include "training/run/session_options.h"
 #include "training/step/static_scales.h"
 

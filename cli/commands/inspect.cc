@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 
 #include "base/printable.h"
@@ -22,12 +21,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// The least time of a step on a GPU (providers/report/roofline.h), for people
-// and as JSON.
-
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kListedNodes = 20;  // in the text
+constexpr size_t kListedNodes = 20;  // in the text of a roofline
 
 // Whether its bytes take the node's time.
 bool IsBoundByMemory(const NodeProfile& node, const GpuPeaks& gpu) {
@@ -42,6 +38,7 @@ double MemoryBound(const ProfileReport& bound, const GpuPeaks& gpu) {
   return sum;
 }
 
+// The least time of a step on the GPU (providers/report/roofline.h).
 Json RooflineJson(const ProfileReport& bound, const GpuPeaks& gpu) {
   Json json = {{"gpu", gpu.name},
                {"ms", bound.milliseconds},
@@ -69,7 +66,7 @@ Json RooflineJson(const ProfileReport& bound, const GpuPeaks& gpu) {
   return json;
 }
 
-// Lists the longest nodes, or all.
+// The same as text. Lists the longest nodes, or all.
 void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
                    bool all_nodes, std::ostream& out) {
   double all = bound.milliseconds;
@@ -97,8 +94,6 @@ void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
   out << "  and " << bound.nodes.size() - listed
       << " shorter ones (--all-nodes lists them)\n";
 }
-
-using Json = nlohmann::ordered_json;
 
 const Option kInspectOptions[] = {
     {"Own", "MODEL", OptionKind::kFile,

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 
-#include "base/check.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
@@ -17,9 +15,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// Prints the forecast of a step (step_forecast.h) as text, and makes it JSON.
-
 using Json = nlohmann::ordered_json;
+
+constexpr double kGiga = 1e9;
 
 std::string Milliseconds(double seconds) { return Number(1e3 * seconds, 4); }
 
@@ -171,8 +169,6 @@ void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
     out << "\nNote: " << note << "\n";
   }
 }
-
-constexpr double kGiga = 1e9;
 
 const Option kPlanOptions[] = {
     {"Own", "MODEL", OptionKind::kFile,

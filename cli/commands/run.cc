@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include "base/check.h"
 #include "base/joined.h"
 #include "cli/array_output.h"

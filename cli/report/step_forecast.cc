@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/check.h"
-#include "cli/flags.h"
 #include "cli/shapes.h"
 #include "graph/op_facts.h"
+#include "onnx_fp8/option_error.h"
 #include "providers/report/memory_report.h"
 #include "training/make_provider.h"
 #include "training/step/pipelines.h"

@@ -3,8 +3,6 @@
 // The options that commands, sessions, Python and ONNX Runtime share. An option
 // that is one field of SessionOptions and nothing else has its row in
 // onnx_fp8/session_options.inc.
-#include <algorithm>
-
 #include "base/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
