@@ -125,9 +125,6 @@ struct SessionOptions {
 #define ONNX_FP8_LIST(name, help) std::vector<std::string> name;
 #define ONNX_FP8_INT(name, preset, least, help) int64_t name = preset;
 #include "onnx_fp8/session_options.inc"
-#undef ONNX_FP8_PATH
-#undef ONNX_FP8_LIST
-#undef ONNX_FP8_INT
 
   // Names of passes that the session leaves out. PassesToSkip() of
   // training/step/pipelines.h lists the passes that allow it.
