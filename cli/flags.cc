@@ -261,7 +261,8 @@ const Option& Flags::Named(const std::string& word) const {
 void Flags::ParseWords(const Words& words) {
   std::map<std::string, Words> found;
   auto is_flag = [&](size_t i) { return words[i].starts_with('-'); };
-  const Option* files = nullptr;  // that end the line
+  // The option of the last flag, if it takes all words up to the next flag.
+  const Option* files = nullptr;
   const Option* argument = nullptr;
   for (const Option& option : options()) {
     if (IsArgument(option)) argument = &option;
@@ -294,7 +295,7 @@ void Flags::ParseWords(const Words& words) {
       values.push_back(words[++i]);
     }
   }
-  // The last word is the argument, unless there need not be one.
+  // Then the last word is the argument, unless the command runs without one.
   if (argument && files && !replaced && !found.contains(argument->name) &&
       found[files->name].size() > 1) {
     found[argument->name] = {found[files->name].back()};

@@ -36,19 +36,20 @@ struct CommandHelp {
   std::vector<std::string> examples;  // whole command lines
 };
 
-// With the sections that all commands with a session share.
+// Adds the sections that all commands with a session share.
 CommandHelp WithSession(CommandHelp help);
 
 class Flags : public OptionSet {
  public:
-  // The options of the entries: rows of `own`, else of AllOptions().
+  // Declares the options that the help's entries name: rows of `own`, else of
+  // AllOptions().
   explicit Flags(CommandHelp help, std::span<const Option> own = {});
 
   // False if help was asked for, by --help or the value `help`; it prints the
   // help then. Errors: OptionError.
   bool Parse(const Arguments& arguments);
-  // Takes the values of all options of this command that were not given; they
-  // do not count as given. Errors: OptionError.
+  // Gives each option that has not been given its value in `saved`; still it
+  // does not count as given. Errors: OptionError for a value that does not fit.
   void Fill(const FlagMap& saved);
   // Errors: OptionError that names a flag of `saved` that this command lacks.
   void RequireKnown(const FlagMap& saved) const;
@@ -56,18 +57,19 @@ class Flags : public OptionSet {
   std::string Keywords() const;
   // All values as words; paths are absolute.
   FlagMap Saved() const;
-  // The names of the options below a heading.
+  // The names of the options that the help lists under this heading.
   std::vector<std::string> Below(const std::string& heading) const;
 
  private:
   void ParseWords(const std::vector<std::string>& words);
   std::string Help() const;
-  // The option that a word of a command line names. Errors: there is none.
+  // The option that a word such as "--lr" or "-o" names. Errors: OptionError if
+  // the command has no such option.
   const Option& Named(const std::string& word) const;
   [[noreturn]] void Refuse(const std::string& name) const;
 
   CommandHelp help_;
-  std::vector<std::string> headings_;  // of options(), one each
+  std::vector<std::string> headings_;  // for each of options(), its heading
 };
 
 // "batch_size" → "--batch-size"; "MODEL" stays.

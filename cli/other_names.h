@@ -6,9 +6,8 @@
 
 namespace onnx_fp8 {
 
-// The option, with a value where that is known, for which other trainers have
-// the name `option`: "dtype=bfloat16" for "bf16". "" if it is none of
-// `options`.
+// The option that other trainers call `option`, with its value if that name
+// tells one: "bf16" → "dtype=bfloat16". "" if none of `options` is called so.
 std::string MeantByOthers(const std::string& option,
                           const std::vector<std::string>& options);
 

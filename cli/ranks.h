@@ -10,10 +10,11 @@
 
 namespace onnx_fp8 {
 
-// How ranks over TCP know each other, by `job_secret` and `insecure`. `folder`:
-// of the run, if it has one. The file counts, then the variable
-// ONNX_FP8_JOB_SECRET; none without a mesh. Errors: a file that can't be read;
-// a secret that is too short.
+// How ranks over TCP know each other, by `job_secret` and `insecure`. The
+// secret is in the file that `job_secret` names, else in the variable
+// ONNX_FP8_JOB_SECRET; without a mesh there is none. `folder`: the folder of
+// the run; "": there is no run. Errors: a file that can't be read; a secret
+// that is too short.
 SecretChoice SecretOf(const OptionSet& options, const std::string& folder);
 
 // The ranks of this job: over TCP if torchrun's variables say so, and otherwise

@@ -10,14 +10,14 @@
 
 namespace onnx_fp8 {
 
-// The options of `train`, which are a run's.
+// The help of `train`: it lists the options of a run.
 CommandHelp TrainHelp();
 
 // The flags that a run's folder keeps: all except flags for one start only.
 RunSettings KeptFlags(FlagMap flags);
 
-// Replaces files that a run reads once by what they hold: .json files of
-// recipes, the file of `class_weights`. Makes the path of `auto_filter`
+// A run reads the .json files of recipes and the file of `class_weights` only
+// once: replaces their names by what they hold. Makes the path of `auto_filter`
 // absolute.
 void ResolveFiles(const OptionSet& options, FlagMap* saved);
 

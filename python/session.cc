@@ -16,7 +16,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// The options of `train` without those of its loop.
+// The help of a session: it lists the options of `train`, except the options of
+// the training loop.
 CommandHelp SessionHelp() {
   CommandHelp help = WithSession({"TrainingSession", "", {}, {}});
   help.sections.push_back({"",

@@ -28,8 +28,7 @@ void AbortRanks(const std::string& reason);
 // The options of a session, for its docstring.
 std::string SessionKeywords();
 
-// A session with options of `train`. Calls from several threads
-// take turns.
+// A session with options of `train`. Calls from several threads take turns.
 class HostSession {
  public:
   // Errors: OptionError for an option of the training loop; TrainingSession's.

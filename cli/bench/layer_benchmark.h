@@ -12,8 +12,8 @@
 
 namespace onnx_fp8 {
 
-// The options of a benchmark of layers: `sections` and what all of them share.
-// `own`: rows of its own.
+// The options of a benchmark of layers: the sections of `help`, and the options
+// that all these benchmarks share. `own`: rows of this benchmark alone.
 Flags LayerFlags(CommandHelp help, std::span<const Option> own);
 
 struct LayerBenchmark {

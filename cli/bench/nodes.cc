@@ -48,7 +48,7 @@ std::string GroupNames() {
   return names;
 }
 
-// Errors: OptionError for a group that there is not.
+// Errors: OptionError if a group does not exist.
 std::vector<Chosen> Choose(const OptionSet& flags, DType dtype) {
   NodeSizes small = SmallNodeSizes();
   std::vector<NodeCase> all =

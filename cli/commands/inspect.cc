@@ -133,7 +133,8 @@ CommandHelp InspectHelp() {
            "--memory-report --gpu h200"}};
 }
 
-// The provider whose plan it is: cuda with `gpu`, if this build has it.
+// The provider that plans the step: with `gpu` it is cuda, if this build has
+// it.
 std::string ProviderFor(const OptionSet& flags) {
   if (flags.Has("provider")) return flags.Text("provider");
   return flags.Has("gpu") && HasProvider("cuda") ? "cuda"

@@ -222,7 +222,7 @@ CommandHelp PlanHelp() {
        "--batch-size 4096 --gpu b200 --net 100 --json"}};
 }
 
-// Errors: OptionError for other words.
+// "products=0.78", … Errors: OptionError for other words.
 Efficiency EfficiencyOf(const std::vector<std::string>& words) {
   Efficiency result;
   for (const std::string& word : words) {

@@ -11,7 +11,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The options that sessions of others have, too.
+// The options that a TrainingSession has, too.
 constexpr const char* kShared[] = {"recipe",  "scales",  "filter_fqns",
                                    "include", "exclude", "loss_chunk",
                                    "threads"};
@@ -40,7 +40,8 @@ std::string EpName(const std::string& name) {
   return Concat("[option ep.", kEpName, ".", name, "]");
 }
 
-// Scales move from no run to the next, and static ones come from somewhere.
+// A session of ONNX Runtime keeps no scales between two runs: they are dynamic,
+// or static with a file that holds them.
 Fp8Spec StatelessSpec(const OptionSet& options) {
   Fp8Spec spec = {RecipeOf(options), {}};
   CheckRecipe(spec.recipe, "`recipe`");

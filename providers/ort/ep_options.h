@@ -33,7 +33,7 @@ EpOptions ReadEpOptions(const OrtSessionOptions* session);
 EpOptions ParseEpOptions(
     const std::vector<std::pair<std::string, std::string>>& entries);
 
-// A message with options of a provider as "[option ep.onnx_fp8.NAME]".
+// A message with options written as "[option ep.onnx_fp8.NAME]".
 std::string InEpOptions(const std::string& message);
 
 }  // namespace onnx_fp8

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options by name. A row says all about one; commands, sessions, Python and
-// ONNX Runtime read it.
+// The options of all hosts: commands, sessions, Python and ONNX Runtime. A row
+// (Option) says all about one option, and an OptionSet holds values.
 #pragma once
 
 #include <cstdint>
@@ -43,20 +43,21 @@ struct OptionColumns {
   const char* choices = "";          // "train|eval"
   std::string (*names)() = nullptr;  // choices that other code knows
   OptionField field = {};
-  // Of one start of a run only: its place, other outputs, how much of the
-  // machine a file may use, choices for the speed of a machine. No run's folder
-  // decides these, whoever wrote it.
+  // The option counts for one start of a run: it says where the run lies, what
+  // else it writes, how much of the machine a file may use, or what makes this
+  // machine fast. The run's folder does not keep it, and whoever wrote a folder
+  // can't decide it.
   bool of_one_start = false;
   bool of_one_rank = false;     // each rank of a job may have its own value
   bool replaces_model = false;  // MODEL may be left out beside it
   const char* letter = "";      // a short flag: "o"
-  const char* scheme = "";      // kFile: what begins with it is no file
+  const char* scheme = "";      // kFile: a value that begins so is no file
 };
 
 struct Option {
-  // Options that hosts take together.
+  // A command names a group to take all of its options.
   const char* group;
-  // As messages and Python have it. The flag has hyphens in place of
+  // As messages and Python spell it. The flag has hyphens in place of
   // underscores. Upper case: an argument without a flag.
   const char* name;
   OptionKind kind;
@@ -66,7 +67,8 @@ struct Option {
   OptionColumns more = {};
 };
 
-// A switch is true. A list that is empty counts as not given.
+// The value of a switch is true. An empty list is a value, too, but no run's
+// folder keeps it.
 using OptionValue =
     std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
 
@@ -101,9 +103,9 @@ class OptionSet {
   // Null: there is none of that name.
   const Option* Find(const std::string& name) const;
 
-  // Another default. REQUIRES: Find(name).
+  // Gives the option another default. REQUIRES: Find(name).
   void Preset(const std::string& name, const std::string& text);
-  // Replaces the value. `given`: by the caller, not by a run's folder.
+  // Replaces the value. `given`: the caller has set it, not a run's folder.
   // REQUIRES: Find(name). Errors: CheckOption's.
   void Set(const std::string& name, const OptionValue& value,
            bool given = true);

@@ -133,7 +133,7 @@ ShardSpec ShardOf(const OptionSet& options) {
                                            : GatherAs::kFloat8};
 }
 
-// Options whose row names their field.
+// Fills in the fields that rows of options name.
 void FillFields(const OptionSet& options, SessionOptions* session) {
   for (const Option& option : options.options()) {
     if (!options.Has(option.name) && option.preset.empty()) continue;

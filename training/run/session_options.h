@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options of a host as the library's types. REQUIRES: the set declares the
-// options that a function reads. Errors: OptionError for values that do not
-// fit; Error for files that can't be read.
+// Turns the options of a host into the library's types. REQUIRES: the set
+// declares the options that a function reads. Errors: OptionError for values
+// that do not fit; Error for files that can't be read.
 #pragma once
 
 #include <string>
@@ -53,7 +53,7 @@ Schedule ScheduleOf(const OptionSet& options);
 
 // The group "Ranks".
 Mesh MeshOf(const std::string& mesh);
-// Errors: options that say nothing for this mesh.
+// Errors: OptionError for an option that this mesh leaves without effect.
 void CheckRanks(const OptionSet& options);
 // Whether a rank holds only a part of the parameters or of their moments.
 bool DividesState(const OptionSet& options);

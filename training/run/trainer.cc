@@ -29,7 +29,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// A note of such a checkpoint: the score of its validation, by what it is.
+// The name of the note in which a best checkpoint keeps the score of its
+// validation. `criterion`: "loss" or "accuracy".
 std::string NoteOf(const std::string& criterion) { return "best." + criterion; }
 
 // The shortest text that reads back as the same number.
