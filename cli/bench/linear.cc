@@ -46,8 +46,8 @@ void BenchLinear(const Arguments& arguments) {
        "Time a linear layer without bias, forward and backward (gradients of "
        "input and weight), in high precision and with a recipe, by turns. "
        "Times are medians; the speed-up is the median of the ratios of "
-       "neighboring runs; GF/s are those with the recipe. For `recipe_for` and "
-       "filters the layer is called linear.",
+       "neighboring runs; GF/s are measured with the recipe. For `recipe_for` "
+       "and filters the layer is called linear.",
        {{"Layers", {"Layers"}}},
        {"onnx-fp8 bench linear --rows 128 --recipe rowwise",
         "onnx-fp8 bench linear --shape 2048,256,1024 --dtype bfloat16",

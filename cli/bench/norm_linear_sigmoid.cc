@@ -15,8 +15,8 @@ void BenchNormLinearSigmoid(const Arguments& arguments) {
        "sigmoid, forward and backward (gradients of input and weight), in high "
        "precision and with a recipe, by turns: torchao's benchmark of layers. "
        "Times are medians; the speed-up is the median of the ratios of "
-       "neighboring runs; GF/s are those of the linear layer with the recipe. "
-       "For `recipe_for` and filters the layer is called linear.",
+       "neighboring runs; GF/s count the linear layer's products, with the "
+       "recipe. For `recipe_for` and filters the layer is called linear.",
        {{"Layers", {"Layers"}}},
        {"onnx-fp8 bench norm-linear-sigmoid --recipe rowwise",
         "onnx-fp8 bench norm-linear-sigmoid --sizes 64,256,1024 --save "

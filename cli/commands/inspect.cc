@@ -105,7 +105,7 @@ const Option kInspectOptions[] = {
      "list all nodes behind `gpu`, not only the longest ones"},
     {"Own", "mesh", OptionKind::kText,
      "tp=T: which layers T ranks divide, and why others stay whole; sizes are "
-     "those of one rank"},
+     "for one rank"},
     {"Own",
      "provider",
      OptionKind::kChoice,

@@ -182,7 +182,7 @@ const Option kPlanOptions[] = {
     {"Hardware",
      "memory_bandwidth",
      OptionKind::kNumber,
-     "GB/s of the GPU's memory (default: that of the data sheet)",
+     "GB/s of the GPU's memory (default: as in the data sheet)",
      "",
      {.min = 0}},
     {"Hardware", "efficiency", OptionKind::kList,
