@@ -46,12 +46,6 @@ class TrainingOp : public CustomOp {
   const Form& form_;
 };
 
-// InPlaceAccumulatorV2: its first operand gets its own value plus the second
-// one, or with a third operand of true the second one; float only.
-struct AccumulatorOp : CustomOp {
-  AccumulatorOp();
-};
-
 using Form = TrainingOp::Form;
 
 constexpr unsigned Bit(unsigned i) { return 1u << i; }
@@ -314,6 +308,12 @@ TrainingOp::TrainingOp(const Form& form) : form_(form) {
   };
   if (form.same_type) InferOutputShapeFn = InferConcat;
 }
+
+// InPlaceAccumulatorV2: its first operand gets its own value plus the second
+// one, or with a third operand of true the second one; float only.
+struct AccumulatorOp : CustomOp {
+  AccumulatorOp();
+};
 
 AccumulatorOp::AccumulatorOp() {
   GetName = [](const OrtCustomOp*) { return "InPlaceAccumulatorV2"; };
