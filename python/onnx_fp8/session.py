@@ -104,8 +104,8 @@ class TrainingSession:
 
     def _make(self, **more):
         options = {**self._file.options, **self._options, **more}
-        read = [options.get(key) for key in ("MODEL", "ort_training", "init", "scales", "checkpoint", "loss", "class_weights")]
-        with naming_missing_files(*read):
+        files = ("MODEL", "ort_training", "init", "scales", "checkpoint", "loss", "class_weights")
+        with naming_missing_files(*(options.get(key) for key in files)):
             return _core.Session(options)
 
     def _know_loss(self, batch, trains=True):
