@@ -139,7 +139,8 @@ struct RareFacts {
   // Operand of a kParameterUpdate with the gradient.
   int gradient = -1;
   // Operand of a normalization with the running mean; the variance follows it.
-  int statistics = -1;
+  // 0: none.
+  size_t statistics = 0;
   // What a kQuantize scales its codes by.
   CodeScale scale = CodeScale::kOther;
   // Result of a kQuantize with the sums of its operand's columns; 0: none.

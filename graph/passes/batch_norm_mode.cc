@@ -22,7 +22,7 @@ struct Norm {
 
 void Collect(Graph& graph, std::vector<Norm>* norms) {
   for (Node& node : graph.nodes()) {
-    if (FactsOf(node).statistics >= 0) norms->push_back({&graph, &node});
+    if (FactsOf(node).statistics > 0) norms->push_back({&graph, &node});
     for (Graph* body : node.Subgraphs()) Collect(*body, norms);
   }
 }

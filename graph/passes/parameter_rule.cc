@@ -34,8 +34,9 @@ ConstantUse UseOfConstants(const Node& node) { return FactsOf(node).constants; }
 // Operand slots that hold no weights although the op takes weights.
 bool SkipsSlot(const Node& node, size_t slot) {
   const OpFacts& facts = FactsOf(node);
-  const int statistic = static_cast<int>(slot) - facts.statistics;
-  if (facts.statistics >= 0) return statistic == 0 || statistic == 1;
+  if (const size_t mean = facts.statistics) {
+    return slot == mean || slot == mean + 1;
+  }
   return facts.kind == OpKind::kChoice && slot == 0;
 }
 
@@ -309,10 +310,9 @@ class Walk {
 
   void AddRunning(const Node& node) {
     if (!NormalizesByBatch(node)) return;
-    const int first = FactsOf(node).statistics;
-    for (int i : {first, first + 1}) {
-      const Value* value = node.in(static_cast<size_t>(i));
-      if (value) rule_.running.insert(value->name);
+    const size_t mean = FactsOf(node).statistics;
+    for (size_t i : {mean, mean + 1}) {
+      if (node.in(i)) rule_.running.insert(node.in(i)->name);
     }
   }
 
