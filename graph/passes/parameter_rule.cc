@@ -9,6 +9,7 @@
 #include "graph/op_facts.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -151,9 +152,7 @@ class Walk {
       Found(in[0].names, node, Use::kLookup);
       return {Kind::kLive};
     }
-    // All operands of Concat are data; of other views only the first.
-    bool all = FactsOf(node).form == OpForm::kConcat;
-    size_t data = all ? in.size() : std::min<size_t>(1, in.size());
+    const size_t data = MovedOperands(node);
     Kind out = in.empty() ? Kind{} : in[0];
     bool live = false;
     bool values = gather && in[1].tag == Kind::kValues;
