@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/batch_norm_mode.h"
 
-#include <memory>
-#include <variant>
 #include <vector>
 
 #include "base/check.h"

@@ -13,7 +13,6 @@
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
-#include "graph/passes/inference_mode.h"
 #include "graph/views.h"
 #include "training/step/loss.h"
 #include "training/step/step_report.h"
