@@ -237,8 +237,9 @@ void AddSlots(const Graph& from, StepGraph* step) {
   if (n > 0) require(kScaleState, 1);
   if (AnyDelayed(step->fp8.slots)) require(kHistoryState, 2);
   for (const Node& node : step->graph->nodes()) {
-    if (FactsOf(node).kind == OpKind::kScaleUpdate)
+    if (FactsOf(node).kind == OpKind::kScaleUpdate) {
       step->fp8.q_max = node.in(3);
+    }
   }
 }
 
