@@ -382,7 +382,7 @@ class Session : public TrainingSession {
         state_(*provider_),
         layout_(model_.graph.get(), &state_),
         order_(ranks),
-        sharded_(options.shard, ranks, *model_.graph),
+        sharded_(options.shard, ranks, *model_.graph, source_.sharded),
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()) {
