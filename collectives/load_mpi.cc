@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "base/check.h"
 #include "collectives/heartbeat.h"

@@ -22,9 +22,9 @@ class Collector {
 
   void Visit(const Graph& graph) {
     for (const Node& node : graph.nodes()) {
-      if (const int mean = FactsOf(node).statistics; mean >= 0) {
-        Add(node, static_cast<size_t>(mean), kMean);
-        Add(node, static_cast<size_t>(mean) + 1, kVariance);
+      if (const size_t mean = FactsOf(node).statistics) {
+        Add(node, mean, kMean);
+        Add(node, mean + 1, kVariance);
       }
       for (const Graph* body : node.Subgraphs()) Visit(*body);
     }
@@ -72,7 +72,7 @@ class Collector {
 }  // namespace
 
 bool NormalizesByBatch(const Node& node) {
-  return FactsOf(node).statistics >= 0 && node.Int("training_mode", 0) != 0;
+  return FactsOf(node).statistics > 0 && node.Int("training_mode", 0) != 0;
 }
 
 std::vector<BatchStatistic> BatchStatistics(const Graph& graph,

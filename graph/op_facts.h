@@ -59,8 +59,8 @@ enum class OpForm {
   kClasses,  // all; operand 0 is (rows, classes), operand 1 the labels
 };
 
-// What PyTorch's autocast does with the op, see graph/passes/autocast.h. A
-// result of an op that runs in float is a float.
+// What PyTorch's autocast does with the op, see graph/passes/autocast.h. An op
+// that runs in float returns floats.
 enum class Precision {
   kFollows,        // rounds results if its operands are rounded
   kFollowsFirst,   // rounds results if operand 0 is rounded
@@ -81,7 +81,7 @@ enum class ConstantUse {
   kNotOne,     // a weight, unless it is a single number: a bound, a power
   kBound,      // never a weight: a bound or a value to fill in
   kMoved,      // what the readers of the result make of it
-  kResampled,  // the same; other operands are floats too
+  kResampled,  // as kMoved; other operands are floats too
   kUnread,     // nothing: results depend on shapes and integers only
 };
 
@@ -92,7 +92,7 @@ enum class Division {
   kEven,         // in equal parts
   kUneven,       // zeros behind a part make no result and no gradient infinite
                  // or NaN, so the parts may differ
-  kEvenDivisor,  // the same, but for zeros in operand 1
+  kEvenDivisor,  // as kUneven, but operand 1 needs equal parts
 };
 
 enum class Collective {
@@ -103,7 +103,7 @@ enum class Collective {
   kBroadcast
 };
 
-// What the codes of a kQuantize are scaled by.
+// What a kQuantize scales its codes by.
 enum class CodeScale {
   kOther,
   kMeasured,  // one scale, from the largest element of the operand
@@ -131,16 +131,17 @@ struct RareFacts {
   // Operations in a run of the node; 0 if shapes are not known.
   double (*flops)(const Node& node) = ElementFlops;
   // Operands that a kernel reads on the host, such as shapes, axes and pads,
-  // because they decide the amount of work. A scalar that is only used in the
-  // arithmetic is none of them.
+  // because they decide the amount of work. A scalar that only the arithmetic
+  // uses does not count.
   Slots host = 0;
   // Operands that are matrices, filters or tables of a layer.
   Slots weights = 0;
   // Operand of a kParameterUpdate with the gradient.
   int gradient = -1;
   // Operand of a normalization with the running mean; the variance follows it.
-  int statistics = -1;
-  // Of a kQuantize.
+  // 0: none.
+  size_t statistics = 0;
+  // What a kQuantize scales its codes by.
   CodeScale scale = CodeScale::kOther;
   // Result of a kQuantize with the sums of its operand's columns; 0: none.
   size_t column_sums = 0;
@@ -165,8 +166,8 @@ struct OpFacts : RareFacts {
   Division division;
 };
 
-// The row of an op of ours that no model has: passes make it after autocast and
-// tensor parallelism, or in the backward.
+// The row of an op of ours that no model has: passes add such nodes after
+// autocast and tensor parallelism, or in the backward.
 constexpr OpFacts LateOp(OpKind kind, const RareFacts& rare = {}) {
   return {kind,
           OpForm::kAny,
@@ -176,11 +177,11 @@ constexpr OpFacts LateOp(OpKind kind, const RareFacts& rare = {}) {
           rare};
 }
 
-// null: no row.
+// The row of an op; null if there is none.
 const OpFacts* FindFacts(std::string_view domain, std::string_view op);
 
-// An op without a row, from another domain or a newer ONNX, has those of
-// LateOp(OpKind::kOther).
+// The row of the node's op. An op without a row, from another domain or a newer
+// ONNX, counts as LateOp(OpKind::kOther).
 const OpFacts& FactsOf(const Node& node);
 
 }  // namespace onnx_fp8

@@ -41,8 +41,9 @@ Reader FindReader(const Value* value) {
       if (node->in(i) == value) reader.slot = i;
     }
     if (!IsViewOp(*node) || !node->out(0)) break;
-    if (FactsOf(*node).form == OpForm::kTranspose)
+    if (FactsOf(*node).form == OpForm::kTranspose) {
       reader.transposed = !reader.transposed;
+    }
     value = node->out(0);
   }
   return reader;

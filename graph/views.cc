@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/views.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <vector>
 
@@ -21,6 +22,11 @@ bool IsViewOp(const Node& node) {
     default:
       return false;
   }
+}
+
+size_t MovedOperands(const Node& view) {
+  const size_t all = view.inputs().size();
+  return FactsOf(view).form == OpForm::kConcat ? all : std::min<size_t>(1, all);
 }
 
 Value* WeightBehind(Value* value) {

@@ -10,6 +10,10 @@ namespace onnx_fp8 {
 // reshape, transpose, slice, split or concat.
 bool IsViewOp(const Node& node);
 
+// How many operands of a view, from the first, have elements in its results:
+// one, or all of a Concat.
+size_t MovedOperands(const Node& view);
+
 // The parameter (trained or frozen) that reaches `value` through views only;
 // null if there is none. If a value joins several parameters, the first.
 Value* WeightBehind(Value* value);

@@ -17,7 +17,7 @@ namespace onnx_fp8 {
 // Names of the providers. The first is the default.
 std::vector<std::string> ProviderNames();
 
-// Whether this build has that provider's kernels: those of cuda lie in a
+// Whether this build has that provider's kernels: the kernels of cuda lie in a
 // library that a build may lack. A machine needs no device.
 bool HasProvider(const std::string& name);
 

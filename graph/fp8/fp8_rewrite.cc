@@ -59,8 +59,8 @@ int64_t PowerOfTwo(ScaleRounding rounding) {
 // value share one.
 class OperandCopies {
  public:
-  // `names`: of all operands. `known`: as Fp8Rewrite's.
-  // Slots, amaxes and labels go to `plan`.
+  // `names`: the names of all operands. `known`: as in Fp8Rewrite. Slots,
+  // amaxes and labels go to `plan`.
   OperandCopies(Graph& graph, const StaticScales& scales, Fp8Plan* plan,
                 const ScaleNames& names, const std::vector<ScaleSlot>* known)
       : graph_(graph),

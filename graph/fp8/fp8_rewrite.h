@@ -10,12 +10,12 @@
 
 namespace onnx_fp8 {
 
-// Replaces each admitted Gemm by quantized operands and a
-// ScaledMatMul, or a ScaledMatMulBlock if an operand has several scales. Adds
-// the state of kept scales (without the update, see scale_update.h). `known`:
-// slots that an earlier graph of the same model laid out; a tensor without a
-// slot there is scaled dynamically. `names`: of the scales, if the graph is a
-// part of a model; REQUIRES: names for all GEMMs that the spec admits. `seed`,
+// Replaces each admitted Gemm by quantized operands and a ScaledMatMul, or a
+// ScaledMatMulBlock if an operand has several scales. Adds the state of kept
+// scales (without the update, see scale_update.h). `known`: slots that an
+// earlier graph of the same model laid out; a tensor without a slot there is
+// scaled dynamically. `names`: the names of the scales, if the graph is a part
+// of a model; REQUIRES: names for all GEMMs that the spec admits. `seed`,
 // `gradients`: as in ClassifyGemms. Errors: an impossible recipe, a missing
 // static scale.
 Fp8Plan Fp8Rewrite(Graph& graph, const Fp8Spec& spec, Value* seed,

@@ -51,8 +51,8 @@ std::unordered_map<const Value*, Value*> PartsOfGradients(
       // One operand is zero if it comes from a branch that is not taken.
       bool choice = FactsOf(*node).kind == OpKind::kChoice;
       if (!sum && !part && !choice) continue;
-      bool all = sum || choice || FactsOf(*node).form == OpForm::kConcat;
-      size_t count = all ? node->inputs().size() : 1;
+      size_t count =
+          sum || choice ? node->inputs().size() : MovedOperands(*node);
       for (size_t i = choice ? 1 : 0; i < count; ++i) {
         open.push_back(node->in(i));
       }

@@ -2,7 +2,6 @@
 #include "graph/onnx/import_ort.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "base/check.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/batch_norm_mode.h"
 
-#include <memory>
-#include <variant>
 #include <vector>
 
 #include "base/check.h"
@@ -22,7 +20,7 @@ struct Norm {
 
 void Collect(Graph& graph, std::vector<Norm>* norms) {
   for (Node& node : graph.nodes()) {
-    if (FactsOf(node).statistics >= 0) norms->push_back({&graph, &node});
+    if (FactsOf(node).statistics > 0) norms->push_back({&graph, &node});
     for (Graph* body : node.Subgraphs()) Collect(*body, norms);
   }
 }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "graph/builder.h"
@@ -21,6 +20,7 @@ namespace onnx_fp8 {
 namespace {
 
 // The masks between the product q kᵀ and the softmax of attention.
+//
 // Masks may hide everything in a row. Finite numbers that hide scores then
 // decide its probabilities, in columns above the diagonal too. So a triangle of
 // finite numbers becomes `causal` only if no other mask can hide the diagonal;
@@ -30,7 +30,7 @@ namespace {
 struct AttentionMask {
   Value* value = nullptr;
   Value* fill = nullptr;      // null: the mask is added
-  bool marks_hidden = false;  // of a Where: true marks hidden scores
+  bool marks_hidden = false;  // in a Where, true marks hidden scores
   bool causal = false;        // it hides scores above the diagonal only
   double upper = 0;           // if causal: the number above the diagonal
 };

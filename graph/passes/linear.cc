@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "graph/builder.h"
-#include "graph/op_facts.h"
 #include "graph/passes/pattern.h"
 #include "graph/views.h"
 
@@ -63,9 +62,7 @@ class Normalizer {
   }
 
   void AddView(const Node& node) {
-    for (size_t i = 0;
-         i < (FactsOf(node).form == OpForm::kConcat ? node.inputs().size() : 1);
-         ++i) {
+    for (size_t i = 0; i < MovedOperands(node); ++i) {
       if (!node.in(i) || !weights_.contains(node.in(i))) continue;
       for (const Value* out : node.outputs()) weights_.insert(out);
     }

@@ -9,6 +9,7 @@
 #include "graph/op_facts.h"
 #include "graph/parameter_names.h"
 #include "graph/passes/fixed_tables.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -34,8 +35,9 @@ ConstantUse UseOfConstants(const Node& node) { return FactsOf(node).constants; }
 // Operand slots that hold no weights although the op takes weights.
 bool SkipsSlot(const Node& node, size_t slot) {
   const OpFacts& facts = FactsOf(node);
-  const int statistic = static_cast<int>(slot) - facts.statistics;
-  if (facts.statistics >= 0) return statistic == 0 || statistic == 1;
+  if (const size_t mean = facts.statistics) {
+    return slot == mean || slot == mean + 1;
+  }
   return facts.kind == OpKind::kChoice && slot == 0;
 }
 
@@ -150,9 +152,7 @@ class Walk {
       Found(in[0].names, node, Use::kLookup);
       return {Kind::kLive};
     }
-    // All operands of Concat are data; of other views only the first.
-    bool all = FactsOf(node).form == OpForm::kConcat;
-    size_t data = all ? in.size() : std::min<size_t>(1, in.size());
+    const size_t data = MovedOperands(node);
     Kind out = in.empty() ? Kind{} : in[0];
     bool live = false;
     bool values = gather && in[1].tag == Kind::kValues;
@@ -309,10 +309,9 @@ class Walk {
 
   void AddRunning(const Node& node) {
     if (!NormalizesByBatch(node)) return;
-    const int first = FactsOf(node).statistics;
-    for (int i : {first, first + 1}) {
-      const Value* value = node.in(static_cast<size_t>(i));
-      if (value) rule_.running.insert(value->name);
+    const size_t mean = FactsOf(node).statistics;
+    for (size_t i : {mean, mean + 1}) {
+      if (node.in(i)) rule_.running.insert(node.in(i)->name);
     }
   }
 

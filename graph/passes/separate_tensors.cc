@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "base/check.h"
@@ -98,7 +97,7 @@ class Separator {
     using Module = std::tuple<Value*, Value*, Value*, Value*>;
     std::map<std::pair<Module, size_t>, Value*> own;
     for (Node& node : graph.nodes()) {
-      if (FactsOf(node).statistics < 0 || !node.in(kVariance)) continue;
+      if (FactsOf(node).statistics == 0 || !node.in(kVariance)) continue;
       Module module = {node.in(1), node.in(2), node.in(kMean),
                        node.in(kVariance)};
       for (size_t slot : {kMean, kVariance}) {
@@ -145,7 +144,7 @@ class Separator {
           open.push_back(reader->out(0));
           continue;
         }
-        if (FactsOf(*reader).statistics < 0) return false;
+        if (FactsOf(*reader).statistics == 0) return false;
         for (size_t i = 1; i <= kVariance; ++i) {
           bool same = reader->in(i) == node.in(i);
           if (!same) return false;

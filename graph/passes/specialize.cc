@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <set>
 
 #include "base/check.h"
 #include "base/random.h"

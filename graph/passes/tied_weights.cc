@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/tied_weights.h"
 
-#include <algorithm>
 #include <cstring>
 #include <set>
 

@@ -297,10 +297,9 @@ class Marker {
   // The running mean or variance of a normalization.
   static bool IsStatistic(const Value& value) {
     auto reads = [&](const Node* node) {
-      const int mean = FactsOf(*node).statistics;
-      const auto at = static_cast<size_t>(mean);
-      return mean >= 0 &&
-             (node->in(at) == &value || node->in(at + 1) == &value);
+      const size_t mean = FactsOf(*node).statistics;
+      return mean > 0 &&
+             (node->in(mean) == &value || node->in(mean + 1) == &value);
     };
     return !value.uses.empty() && std::ranges::all_of(value.uses, reads);
   }

@@ -390,8 +390,9 @@ class Unroller {
       std::vector<Value*> parts;
       for (const Unrolled& one : all) {
         Value* rows = one.rows[0];
-        if (steps_ > 1)
+        if (steps_ > 1) {
           rows = b_.Op("Concat", one.rows, {{"axis", int64_t{0}}});
+        }
         parts.push_back(b_.Reshape(rows, {steps_, 1, batch_, hidden_}));
       }
       y = parts[0];

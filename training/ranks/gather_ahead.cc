@@ -60,8 +60,9 @@ class Mover {
       if (!state) continue;
       known.insert(node->outputs().begin(), node->outputs().end());
       if (FactsOf(*node).collective != Collective::kAllGather ||
-          node->out(0)->uses.empty())
+          node->out(0)->uses.empty()) {
         continue;
+      }
       size_t reader = position_.size();
       for (const Node* use : node->out(0)->uses) {
         reader = std::min(reader, position_.at(use));

@@ -91,10 +91,8 @@ class Sharder {
   void Divide(const Parts& parts) {
     std::vector<Node*> gathered;
     for (Node* reader : ReadersOf(parts.whole)) {
-      const CodeScale scale = FactsOf(*reader).scale;
-      bool quantizes =
-          scale == CodeScale::kMeasured || scale == CodeScale::kGiven;
-      if (quantizes && options_.spec.gather == GatherAs::kFloat8) {
+      if (QuantizesByOneScale(*reader) &&
+          options_.spec.gather == GatherAs::kFloat8) {
         quantizers_.push_back({parts.part, reader});
       } else if (FactsOf(*reader).kind == OpKind::kRound &&
                  parts.wire == parts.whole->dtype &&

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -58,12 +59,12 @@ std::map<std::string, Shape> ParametersToShard(const Graph& model) {
 }
 
 ShardedState::ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
-                           const Graph& model)
-    : ranks_(ranks), known_(tensor_ranks() == 1) {
+                           const Graph& model,
+                           std::map<std::string, Shape> parameters)
+    : ranks_(ranks), known_(tensor_ranks() == 1), rows_(std::move(parameters)) {
   if (spec.what == Sharding::kNone) return;
   Check(ranks && ranks->mesh().dp > 1, "[", model.file,
         "] expected several ranks for `shard`, got one process");
-  rows_ = ParametersToShard(model);
   if (!known_) return;
   for (const auto& [name, shape] : rows_) Add(model, name, shape);
 }

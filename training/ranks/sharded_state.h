@@ -61,10 +61,11 @@ std::map<std::string, Shape> ParametersToShard(const Graph& model);
 // The parts of one rank among a session's state tensors. One process has none.
 class ShardedState {
  public:
-  // `ranks` may be null. It must outlive this. Errors: `spec` divides the state
-  // of one rank.
+  // `ranks` may be null. It must outlive this. `parameters`: ParametersToShard
+  // of the model if `spec` divides them; else empty. Errors: `spec` divides the
+  // state of one rank.
   ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
-               const Graph& model);
+               const Graph& model, std::map<std::string, Shape> parameters);
 
   // Whether ranks keep parts of tensors.
   bool is_shared() const { return !rows_.empty() || tensor_ranks() > 1; }

@@ -18,11 +18,6 @@ bool IsOverRanks(const Node& node, Collective collective) {
          node.String("group", "") == kTensorRanks;
 }
 
-bool IsQuantizer(const Node& node) {
-  const CodeScale scale = FactsOf(node).scale;
-  return scale == CodeScale::kMeasured || scale == CodeScale::kGiven;
-}
-
 class AmaxSharer {
  public:
   AmaxSharer(Graph& graph, const Mesh& mesh, bool new_scales)
@@ -70,7 +65,7 @@ class AmaxSharer {
     const Value* all = gather.out(0);
     return !all->uses.empty() && !IsReturned(graph_, all) &&
            std::ranges::all_of(all->uses, [&](const Node* reader) {
-             return IsQuantizer(*reader) && reader->in(0) == all;
+             return QuantizesByOneScale(*reader) && reader->in(0) == all;
            });
   }
 
@@ -138,6 +133,11 @@ class AmaxSharer {
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
                  const std::set<std::string>& parts, bool new_scales) {
   AmaxSharer(graph, mesh, new_scales).Run(parts);
+}
+
+bool QuantizesByOneScale(const Node& node) {
+  const CodeScale scale = FactsOf(node).scale;
+  return scale == CodeScale::kMeasured || scale == CodeScale::kGiven;
 }
 
 std::vector<Value*> AmaxesOfWholes(Builder& b, const std::vector<Value*>& parts,

@@ -27,16 +27,20 @@ namespace onnx_fp8 {
 void ShareAmaxes(Graph& graph, const Mesh& mesh,
                  const std::set<std::string>& parts, bool new_scales);
 
-// Parts of tensors that are quantized with the scales of the whole tensors.
+// --- parts of tensors that are quantized with the scales of the whole tensors
+
+// Whether the node quantizes a tensor by one scale, measured or given.
+bool QuantizesByOneScale(const Node& node);
 
 // The amax of each whole tensor, from this rank's parts, in one all-reduce for
 // each of `axes`. REQUIRES: at least one part.
 std::vector<Value*> AmaxesOfWholes(Builder& b, const std::vector<Value*>& parts,
                                    const Mesh& mesh, const Axes& axes);
 
-// Adds a QuantizeAmax of `part` in front of `quantizer`, a QuantizeTensor or
-// QuantizeWith of the whole tensor or of the part. It takes over the scale and
-// the amax of `quantizer`, which the caller removes. Returns the codes.
+// Adds a QuantizeAmax of `part` in front of `quantizer`, a node that
+// QuantizesByOneScale the whole tensor or the part. The new node takes over the
+// scale and the amax of `quantizer`, which the caller removes. Returns the
+// codes.
 Value* QuantizePart(Graph& graph, Node* quantizer, Value* part, Value* amax);
 
 }  // namespace onnx_fp8

@@ -268,9 +268,9 @@ std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
                 Mebibytes(device.free), " free of ", Mebibytes(device.total));
 }
 
-// All that the graphs of a session's run have in common because its first steps
-// or its checkpoint laid it out. Scales of a checkpoint go on in the slots that
-// the first step lays out.
+// What the first steps of a session, or its checkpoint, lay out for all later
+// graphs. Scales of a checkpoint go on in the slots that the first step lays
+// out.
 class RunLayout {
  public:
   // `model` and `state` must outlive this.
@@ -382,7 +382,7 @@ class Session : public TrainingSession {
         state_(*provider_),
         layout_(model_.graph.get(), &state_),
         order_(ranks),
-        sharded_(options.shard, ranks, *model_.graph),
+        sharded_(options.shard, ranks, *model_.graph, source_.sharded),
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()) {

@@ -58,8 +58,8 @@ bool IsVector(const Shape& shape) {
 }
 
 bool IsVariance(const Node& node, size_t slot) {
-  const int mean = FactsOf(node).statistics;
-  return mean >= 0 && static_cast<int>(slot) == mean + 1;
+  const size_t mean = FactsOf(node).statistics;
+  return mean > 0 && slot == mean + 1;
 }
 
 First FirstOf(const Value& value) {
@@ -85,8 +85,8 @@ First FirstOf(const Value& value) {
 
 bool IsStatistic(const Value& value) {
   return std::ranges::any_of(ReadersOf(value), [](const Reader& reader) {
-    const int mean = FactsOf(*reader.node).statistics;
-    return mean >= 0 && static_cast<int>(reader.slot) >= mean;
+    const size_t mean = FactsOf(*reader.node).statistics;
+    return mean > 0 && reader.slot >= mean;
   });
 }
 

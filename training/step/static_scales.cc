@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/step/static_scales.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"

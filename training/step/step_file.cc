@@ -14,7 +14,6 @@
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/step/pipelines.h"
-#include "training/step/step_from_file.h"
 #include "training/step/step_graph.h"
 #include "training/step/step_settings.h"
 #include "training/step/training_model.h"

@@ -13,7 +13,6 @@
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
-#include "graph/passes/inference_mode.h"
 #include "graph/views.h"
 #include "training/step/loss.h"
 #include "training/step/step_report.h"
@@ -238,8 +237,9 @@ void AddSlots(const Graph& from, StepGraph* step) {
   if (n > 0) require(kScaleState, 1);
   if (AnyDelayed(step->fp8.slots)) require(kHistoryState, 2);
   for (const Node& node : step->graph->nodes()) {
-    if (FactsOf(node).kind == OpKind::kScaleUpdate)
+    if (FactsOf(node).kind == OpKind::kScaleUpdate) {
       step->fp8.q_max = node.in(3);
+    }
   }
 }
 

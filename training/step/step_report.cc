@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/step/step_report.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -72,9 +72,8 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 // of the options. Errors: OpenFileStep's.
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner);
 
-// `model`, `evaluator` and `runner` must outlive the result.
-// `mesh`: the ranks that train together; `tensor_rank`: this one's place on the
-// axis tp.
+// `mesh`: the ranks that train together; `tensor_rank`: the place of this rank
+// on the axis tp. `model`, `evaluator` and `runner` must outlive the result.
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
