@@ -115,8 +115,8 @@ void AddTimes(std::span<const Step> steps, Clock::time_point begin,
 std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
   std::map<std::string, WireBytes> all;
   for (size_t i = 0; i < plan.steps.size(); i += plan.steps[i].together) {
+    if (!IsCollective(plan.steps[i])) continue;
     const Node& node = *plan.steps[i].node;
-    if (FactsOf(node).kind != OpKind::kCollective) continue;
     int64_t count = 0;  // of all operands of the call
     for (size_t j = i; j < i + plan.steps[i].together; ++j) {
       count += NumElements(*plan.steps[j].node->in(0)->shape);
