@@ -106,14 +106,9 @@ if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   combine(cuda ${cuda_host_sources})
   target_link_libraries(cuda PRIVATE our_flags cuda_libraries)
   set(cuda_parts $<TARGET_OBJECTS:cuda> ${cuda_objects} ${library_objects})
-  # It takes what it needs of our layers, and shows its entry alone.
-  add_library(onnx_fp8_cuda MODULE providers/cuda/cuda_module.cc ${cuda_parts})
+  opened_library(onnx_fp8_cuda providers/cuda/exports.map
+    providers/cuda/cuda_module.cc ${cuda_parts})
   target_link_libraries(onnx_fp8_cuda PRIVATE our_flags cuda_libraries)
-  set(exports "${PROJECT_SOURCE_DIR}/providers/cuda/exports.map")
-  target_link_options(onnx_fp8_cuda PRIVATE "-Wl,--version-script=${exports}"
-    -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--gc-sections -Wl,-z,defs)
-  set_target_properties(onnx_fp8_cuda PROPERTIES LINK_DEPENDS "${exports}"
-    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 endif()
 
 # ---- for the emulated device
