@@ -17,13 +17,14 @@ namespace onnx_fp8 {
 // Names of the providers. The first is the default.
 std::vector<std::string> ProviderNames();
 
-// Whether this build has that provider's kernels: those of cuda lie in a
-// library that a build may lack. A machine needs no device.
+// Whether this build has the kernels of that provider. A build may lack the
+// library with the provider cuda, which this function opens. A machine needs no
+// device.
 bool HasProvider(const std::string& name);
 
 // Errors: there is no provider of that name; the message lists the names. This
-// build lacks its library; the machine lacks its device. OptionError: the
-// provider does not have one of the options.
+// build lacks the provider's library; the machine lacks its device.
+// OptionError: the provider does not have one of the options.
 std::unique_ptr<ExecutionProvider> MakeProvider(
     const std::string& name, const ProviderOptions& options = {});
 

@@ -527,8 +527,8 @@ const Tensor* Executor::Taken(const Slot& slot) const {
   }
 }
 
-// Calls keep their operands while these lie where the last Run found them.
-// Another executor may have moved the arena.
+// Slots move if the caller passes other memory, or another executor has grown
+// the arena. Only the calls that use such a slot bind their operands again.
 void Executor::BindSlots() {
   auto* arena = static_cast<char*>(arena_->data());
   for (size_t i = 0; i < slots_.size(); ++i) {
