@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # libonnx_fp8_crypto.so, the only part that has OpenSSL's libcrypto inside. The
-# program opens it when there are several ranks. libcrypto is linked statically: a
-# wheel needs none of the system, and none of a host program is mixed up with it.
+# program opens it when there are several ranks. libcrypto is linked statically:
+# a wheel needs none of the system, and none of a host program is mixed up with
+# it.
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 add_library(onnx_fp8_crypto MODULE collectives/crypto_module.cc)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The CUDA provider, libonnx_fp8_cuda.so, which a program opens when it is to run
-# on a GPU (training/load_cuda.cc). nvcc compiles the kernels for a GPU; a host
-# compiler compiles the same files for the emulated device of tests/cuda.
+# The CUDA provider, libonnx_fp8_cuda.so, which a program opens when it is to
+# run on a GPU (training/load_cuda.cc). nvcc compiles the kernels for a GPU; a
+# host compiler compiles the same files for the emulated device of tests/cuda.
 
 # ---- the toolkit
 set(cuda_compiler "${ONNX_FP8_CUDA_HOME}/bin/nvcc")
@@ -58,10 +58,10 @@ endfunction()
 
 # ---- for the GPU
 # Machine code for Hopper, and PTX that newer GPUs translate; machine code for
-# Blackwell, if it is wanted and the toolkit has it. No kernel has instructions of one GPU, so
-# all are made of the same PTX: its front end is most of nvcc's time. Without
-# fused multiply-adds element-wise results are those of the CPU. What ptxas says
-# of each kernel is kept for scripts/check_ptxas.py.
+# Blackwell, if it is wanted and the toolkit has it. No kernel has instructions
+# of one GPU, so all are made of the same PTX: its front end is most of nvcc's
+# time. Without fused multiply-adds element-wise results equal the CPU's. What
+# ptxas says of each kernel is kept for scripts/check_ptxas.py.
 # Compression for size makes the code for the GPU a fifth as large.
 set(cuda_code sm_90a,compute_90)
 if(ONNX_FP8_CUDA_BLACKWELL AND cuda_architectures MATCHES "compute_100")
@@ -73,8 +73,9 @@ set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
 
 # cuda_objects(<variable> <source>...)
 # nvcc makes a function that registers an object's kernels with the runtime. It
-# does not run before main(), but when providers/cuda/core/registrations.cc calls
-# it: a run on the CPU needs no kernels.
+# does not run when the library is opened, but when
+# providers/cuda/core/registrations.cc calls it: a plan without a GPU needs no
+# kernels.
 function(cuda_objects variable)
   set(objects)
   foreach(file IN LISTS ARGN)
@@ -106,14 +107,9 @@ if(NOT ONNX_FP8_SANITIZE AND NOT ONNX_FP8_TSAN AND NOT ONNX_FP8_FUZZ)
   combine(cuda ${cuda_host_sources})
   target_link_libraries(cuda PRIVATE our_flags cuda_libraries)
   set(cuda_parts $<TARGET_OBJECTS:cuda> ${cuda_objects} ${library_objects})
-  # It takes what it needs of our layers, and shows its entry alone.
-  add_library(onnx_fp8_cuda MODULE providers/cuda/cuda_module.cc ${cuda_parts})
+  opened_library(onnx_fp8_cuda providers/cuda/exports.map
+    providers/cuda/cuda_module.cc ${cuda_parts})
   target_link_libraries(onnx_fp8_cuda PRIVATE our_flags cuda_libraries)
-  set(exports "${PROJECT_SOURCE_DIR}/providers/cuda/exports.map")
-  target_link_options(onnx_fp8_cuda PRIVATE "-Wl,--version-script=${exports}"
-    -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--gc-sections -Wl,-z,defs)
-  set_target_properties(onnx_fp8_cuda PROPERTIES LINK_DEPENDS "${exports}"
-    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 endif()
 
 # ---- for the emulated device
@@ -208,7 +204,7 @@ function(emulated_program name)
   combine(${name}_kernels ${cuda_wrappers})
   target_compile_options(${name}_kernels PRIVATE -O1 ${fma} ${ARGN})
   target_link_libraries(${name}_kernels PRIVATE emulated_flags providers)
-  # Of two copies of an inline function the linker takes the first, which should
+  # The linker takes the first of two copies of an inline function, which should
   # be the one without checks.
   add_executable(${name} $<TARGET_OBJECTS:cuda_emulation>
     $<TARGET_OBJECTS:cuda_emulated>

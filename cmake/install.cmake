@@ -2,9 +2,9 @@
 #
 # `cmake --install build/release --prefix PREFIX`: the program, the libraries
 # that it opens, the public headers, one static library and the files that
-# find_package(onnx_fp8) reads. A
-# program that uses them needs a few Debian packages
-# (cmake/onnx_fp8-config.cmake.in), but neither this tree nor its caches.
+# find_package(onnx_fp8) reads. A program that uses them needs a few Debian
+# packages (cmake/onnx_fp8-config.cmake.in), but neither this tree nor its
+# caches.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -14,7 +14,7 @@ foreach(library IN ITEMS onnx_fp8_crypto onnx_fp8_mpi)
     install(TARGETS ${library} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   endif()
 endforeach()
-# If they are built.
+# `./dev install` does not build these; they are installed if they are there.
 foreach(library IN ITEMS onnx_fp8_ort onnx_fp8_cuda)
   if(TARGET ${library})
     install(TARGETS ${library} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
@@ -37,8 +37,7 @@ endforeach()
 # a cache. Only an installation makes it, so that builds stay fast.
 set(script "CREATE libonnx_fp8.a\n")
 foreach(layer IN ITEMS base vocabulary collectives data graph optimizers
-    providers training
-    ONNX::onnx ONNX::onnx_proto)
+    providers training ONNX::onnx ONNX::onnx_proto)
   string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
 endforeach()
 file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/libonnx_fp8.mri"

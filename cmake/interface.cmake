@@ -20,8 +20,9 @@ function(with_included variable)
   set(${variable} ${found} PARENT_SCOPE)
 endfunction()
 
-# Objects of these headers' classes cross the border between a program and
-# libonnx_fp8_cuda.so. Both know the hash of the headers and of the compiler.
+# A program and libonnx_fp8_cuda.so pass each other objects of the classes in
+# these headers. ONNX_FP8_INTERFACE, a hash of the headers and the compiler's
+# version, is compiled into both.
 set(interface_headers providers/cuda/cuda_module.h)
 with_included(interface_headers)
 set(interface "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")

@@ -29,13 +29,9 @@ target_include_directories(ort_headers SYSTEM INTERFACE
   "${ONNX_FP8_ORT_INCLUDE}")
 layer(ort GLOBS ${ort_sources} DEPENDS training ort_headers)
 
-add_library(onnx_fp8_ort MODULE providers/ort/exports.cc)
+opened_library(onnx_fp8_ort providers/ort/exports.map
+  providers/ort/exports.cc)
 target_link_libraries(onnx_fp8_ort PRIVATE our_flags ort)
-set(exports "${PROJECT_SOURCE_DIR}/providers/ort/exports.map")
-set_target_properties(onnx_fp8_ort PROPERTIES LINK_DEPENDS "${exports}"
-  LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 # A runtime closes the library when it is unregistered; threads of our pool
 # would then run code that is gone.
-target_link_options(onnx_fp8_ort PRIVATE -Wl,-z,nodelete
-  "-Wl,--version-script=${exports}" -Wl,--exclude-libs,ALL -Wl,--as-needed
-  -Wl,--gc-sections -Wl,-z,defs)
+target_link_options(onnx_fp8_ort PRIVATE -Wl,-z,nodelete)

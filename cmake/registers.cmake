@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# registers(<variable> <registry> <header> <namespace> <pattern>...): a generated
-# source with the function RegisterAll(<registry>& r). It calls each function
-# `void Register…(<registry>& r)` that begins a line of a file of the patterns.
-# (Objects that register themselves would be left out of programs: a linker takes
-# only the members of an archive that something refers to.)
+# registers(<variable> <registry> <header> <namespace> <pattern>...): a
+# generated source with the function RegisterAll(<registry>& r). It calls each
+# function `void Register…(<registry>& r)` that begins a line of a file of the
+# patterns. (Objects that register themselves would be left out of programs: a
+# linker takes only the members of an archive that something refers to.)
 #
 # As a script, this file writes OUTPUT.
 if(CMAKE_SCRIPT_MODE_FILE)

@@ -52,9 +52,9 @@ struct RingCost {
 RingCost CostOfRing(std::string_view op, int64_t received,
                     const GroupPlace& group, const Network& network);
 
-// Bytes that a rank receives in one call. There are N = `ranks` ranks. The
-// operands of the call have n = `count` elements together. An element has
-// `element` bytes. Received elements:
+// Bytes that a rank receives in one call. N = `ranks` is the number of ranks,
+// n = `count` the sum of the elements of all operands of the call, and
+// `element` the bytes of one element. Received elements:
 //   AllReduce      2 (N − 1) · n / N  (n is rounded up to N equal blocks)
 //   AllGather      (N − 1) · n
 //   ReduceScatter  (N − 1) · n / N

@@ -168,9 +168,10 @@ struct KernelTraits {
   // Cells of the plan, cleared before each run, in which the kernel measures
   // for itself. With `uses_amax`: only where no kernel has measured input 0.
   size_t own_amaxes = 0;
-  // Operands that the kernel reads on the host; none: the op's `host` in
-  // graph/op_facts.h, unless it is a view. If the provider has memory of its
-  // own, these operands must be constants, and the plan passes the host's copy.
+  // Operands that the kernel reads on the host. If the list is empty and the
+  // kernel is no view, Add takes the op's `host` (graph/op_facts.h). If the
+  // provider has memory of its own, these operands must be constants, and the
+  // plan passes the host's copy.
   std::vector<size_t> host_inputs = {};
   // Float operands that it also reads as 16-bit floats, and float results that
   // it also rounds to 16-bit floats; an amax is measured on the rounded result.

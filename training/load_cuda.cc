@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The provider cuda lies in a library of its own, which nvcc takes minutes to
-// make, and only a run on a GPU opens. Programs that test the provider are
-// linked with it: its definitions of these functions precede ours.
+// The provider cuda lies in a library of its own: nvcc takes minutes to compile
+// it, and a run on the CPU does not need it. These functions open the library
+// when they are first called. Programs that test the provider are linked with
+// its own definitions of the functions, which precede ours.
 #include "base/check.h"
 #include "collectives/load_module.h"
 #include "providers/cuda/cuda_module.h"

@@ -22,8 +22,8 @@ std::vector<std::string> ProviderNames();
 bool HasProvider(const std::string& name);
 
 // Errors: there is no provider of that name; the message lists the names. This
-// build lacks its library; the machine lacks its device. OptionError: the
-// provider does not have one of the options.
+// build lacks the provider's library; the machine lacks its device.
+// OptionError: the provider does not have one of the options.
 std::unique_ptr<ExecutionProvider> MakeProvider(
     const std::string& name, const ProviderOptions& options = {});
 

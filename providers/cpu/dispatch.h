@@ -14,8 +14,8 @@
 
 namespace onnx_fp8 {
 
-// fn.operator()<T>() with the type of Ts whose dtype is `dtype`. Errors:
-// another dtype than `expected`; `where` names the node.
+// fn.operator()<T>() with the type T of Ts whose dtype is `dtype`. Errors:
+// there is none; the message has `where`, the node, and `expected`, the dtypes.
 template <typename... Ts, typename Where, typename Fn>
 void DispatchAmong(DType dtype, const Where& where, const char* expected,
                    Fn fn) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The entry of libonnx_fp8_cuda.so, the only part that is linked with CUDA.
-// training/load_cuda.cc opens it. The library has copies of our layers of its
-// own: these are functions of their arguments, and share no state with the
-// program's. Objects of the classes in our headers cross the border, so both
-// sides are compiled from the same headers: ONNX_FP8_INTERFACE is their hash
-// (cmake/interface.cmake).
+// training/load_cuda.cc opens it. The library contains its own copies of our
+// layers. Their results depend on arguments alone, and they share no state with
+// the program's copies. Program and library pass each other objects of classes
+// in our headers, so both must be compiled from the same headers:
+// ONNX_FP8_INTERFACE is their hash (cmake/interface.cmake).
 #pragma once
 
 #include <memory>

@@ -44,7 +44,7 @@ struct Assignment {
 };
 
 // Errors: an unknown type, more than any machine has.
-inline size_t CheckedBytes(const Value& value) {
+size_t CheckedBytes(const Value& value) {
   // Far beyond any machine; sums over all values of a graph stay in 64 bits.
   constexpr size_t kMaxBytes = size_t{1} << 47;
   Check(value.concrete() && ByteSize(value.dtype) > 0, "[value ", value.name,
@@ -606,7 +606,7 @@ class Planner {
       const Memory& from = memories_[Index(next)];
       int writer = from.writer;
       if (writer >= 0 && from.place == Place::kArena &&
-          FactsOf(*nodes_[Index(writer)]).kind != OpKind::kCollective &&
+          !IsCollective(nodes_[Index(writer)]) &&
           MayOverwrite(writer, state, next) && taken.insert(next).second) {
         InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
         std::erase(write.readers, writer);
@@ -690,8 +690,8 @@ class Planner {
   void JoinSteps() {
     std::vector<KernelOfMany> many;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
-                   FactsOf(*nodes_[i]).kind != OpKind::kCollective;
+      bool joins =
+          ConditionsOf(needed_, nodes_[i]).empty() && !IsCollective(nodes_[i]);
       many.push_back(joins ? entries_[i]->traits.many : nullptr);
     }
     if (std::ranges::all_of(many, std::logical_not())) return;

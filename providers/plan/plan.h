@@ -14,9 +14,9 @@
 // Steps that run together (providers/plan/run_together.h) stand side by side.
 // None of them reads or writes memory that another one writes.
 //
-// Collectives may run beside the steps after them, one
-// after another. Each is awaited before the first step that reads its result or
-// overwrites an operand. Until then operands and results keep their memory.
+// Collectives may run beside the steps after them, one after another. Each is
+// awaited before the first step that reads its result or overwrites an operand.
+// Until then operands and results keep their memory.
 //
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only for that value.

@@ -115,8 +115,8 @@ void AddTimes(std::span<const Step> steps, Clock::time_point begin,
 std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
   std::map<std::string, WireBytes> all;
   for (size_t i = 0; i < plan.steps.size(); i += plan.steps[i].together) {
+    if (!IsCollective(plan.steps[i])) continue;
     const Node& node = *plan.steps[i].node;
-    if (FactsOf(node).kind != OpKind::kCollective) continue;
     int64_t count = 0;  // of all operands of the call
     for (size_t j = i; j < i + plan.steps[i].together; ++j) {
       count += NumElements(*plan.steps[j].node->in(0)->shape);
@@ -527,8 +527,8 @@ const Tensor* Executor::Taken(const Slot& slot) const {
   }
 }
 
-// Calls keep their operands while these lie where the last Run found them.
-// Another executor may have moved the arena.
+// Slots move if the caller passes other memory, or another executor has grown
+// the arena. Only the calls that use such a slot bind their operands again.
 void Executor::BindSlots() {
   auto* arena = static_cast<char*>(arena_->data());
   for (size_t i = 0; i < slots_.size(); ++i) {

@@ -161,8 +161,8 @@ class Executor {
   ExecutionProvider& provider_;
   Plan plan_;
   std::shared_ptr<SharedArena> arena_;
-  // One per slot of the plan, where the last Run found it. Only constants keep
-  // their memory alive.
+  // One per slot of the plan, at the address that it had in the last Run. Only
+  // the tensors of constants keep their memory alive.
   std::vector<Tensor> slots_;
   // If the provider records: the steps of a Run, and the addresses of state and
   // arena that they use. Feeds and results then have memory of their own.
@@ -183,7 +183,7 @@ class Executor {
   };
   struct Call {
     std::span<const Step> steps;
-    bool bound = false;              // `operands` are in the slots' memory
+    bool bound = false;              // `operands` have the slots' addresses
     std::vector<Operands> operands;  // one per step, as the contexts
     std::vector<KernelContext> contexts;
     Profiler::Clock::time_point begin, end;

@@ -24,8 +24,9 @@ bool ExactInBFloat16(const std::vector<float>& scales);
 void DequantizeToBFloat16(DType dtype, const void* q, const BlockGrid& grid,
                           const std::vector<float>& scales, uint16_t* x);
 
-// The scales of a matrix in blocks.
+// ---- shared with quantize_block.cc and scaled_matmul.cc
 
+// Elements of a task, and of a strip of a row.
 inline constexpr int64_t kTaskElements = 32768;  // some ten microseconds
 inline constexpr int64_t kStrip = 1024;  // floats; they stay in the L1 cache
 
@@ -34,8 +35,7 @@ inline constexpr int64_t kStrip = 1024;  // floats; they stay in the L1 cache
 std::vector<float> ScalesIn(const KernelContext& ctx, size_t input,
                             const BlockGrid& grid);
 
-// to[j] = the entry of `blocks` for the block of column j, in one row of
-// blocks.
+// to[j] = the entry of `blocks`, a row of blocks, for the block of column j.
 template <typename T>
 void SpreadAcross(const BlockGrid& grid, const T* blocks, T* to) {
   for (int64_t j = 0; j < grid.across; ++j) {

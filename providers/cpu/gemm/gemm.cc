@@ -20,9 +20,9 @@ namespace onnx_fp8 {
 namespace {
 
 // A product of doubles, on the calling thread's share of the pool. Models in
-// double and finite differences need it to be correct, not fast.
-// Row i of c is the sum over k of a(i,k) times row k of b: the inner loop runs
-// along memory if b is not transposed.
+// double and finite differences need it to be correct, not fast. Row i of c is
+// the sum over k of a(i,k) times row k of b: the inner loop runs along memory
+// if b is not transposed.
 void DoubleGemm(const GemmProblem& p) {
   auto a = static_cast<const double*>(p.a.data);
   auto b = static_cast<const double*>(p.b.data);

@@ -26,7 +26,14 @@ namespace {
 // once for all columns of a window.
 class TapRanges {
  public:
-  explicit TapRanges(const Window& w);
+  explicit TapRanges(const Window& w) {
+    for (int64_t k = 0; k < w.kernel[1]; ++k) {
+      lines_.push_back(InsideRange(w, 1, k));
+    }
+    for (int64_t k = 0; k < w.kernel[2]; ++k) {
+      columns_.push_back(InsideRange(w, 2, k));
+    }
+  }
 
   TapRange Lines(int64_t kh) const { return lines_[static_cast<size_t>(kh)]; }
   TapRange Columns(int64_t kw) const {
@@ -156,15 +163,6 @@ void ReadPlanes(const Window& w, const Tap& tap, const TapRanges& ranges,
   }
 }
 
-TapRanges::TapRanges(const Window& w) {
-  for (int64_t k = 0; k < w.kernel[1]; ++k) {
-    lines_.push_back(InsideRange(w, 1, k));
-  }
-  for (int64_t k = 0; k < w.kernel[2]; ++k) {
-    columns_.push_back(InsideRange(w, 2, k));
-  }
-}
-
 // Rows first … last of the columns of x (channels, in), at the positions begin
 // … end; `ld` elements from row to row. `ranges`: the tap ranges of w. T: float
 // or double.
@@ -216,18 +214,6 @@ void AddColumns(const Window& w, const TapRanges& ranges, const T* columns,
     }
   });
 }
-
-template void ToColumns(const Window&, const TapRanges&, const float*, int64_t,
-                        int64_t, int64_t, int64_t, int64_t, float*);
-
-template void ToColumns(const Window&, const TapRanges&, const double*, int64_t,
-                        int64_t, int64_t, int64_t, int64_t, double*);
-
-template void AddColumns(const Window&, const TapRanges&, const float*, int64_t,
-                         int64_t, int64_t, float*);
-
-template void AddColumns(const Window&, const TapRanges&, const double*,
-                         int64_t, int64_t, int64_t, double*);
 
 // Columns of at most this many elements: about half of an L2 cache.
 constexpr int64_t kPatchElements = 128 * 1024;

@@ -68,13 +68,13 @@ bool AreBFloat16(const T (&all)[kCount]) {
   });
 }
 
-// Operand i. Errors: the node leaves it out; StorageOf'.
+// Operand i. Errors: StorageOf's; the node leaves it out.
 inline FloatsIn FloatsOf(const KernelContext& ctx, size_t i) {
   const Tensor& x = Operand(ctx, i);
   return {x.raw(), StorageOf(ctx, x.dtype())};
 }
 
-// Result i, of that shape. Errors: the plan knew another shape; StorageOf'.
+// Result i, of that shape. Errors: StorageOf's; the plan knew another shape.
 inline FloatsOut FloatsTo(KernelContext& ctx, size_t i, const Shape& shape) {
   if (!ctx.HasOut(i)) return {};
   DType dtype = ctx.NarrowOut(i);
