@@ -12,12 +12,12 @@
 #                        [--compile-cache FOLDER] [--provider cpu] [--quick]
 #
 # --pack runs where the programs were built (./dev test). It copies onnx-fp8 and
-# its libonnx_fp8_cuda.so, test_cuda_device and the libraries that they are linked
-# to, except the compiler's and C's, into build/release/pack, without symbols,
-# compressed, and writes the graph of a large model beside them. The tree and this folder are
-# all that must travel. --torchao adds that package, --history what earlier
-# machines have shown and compiled. --logs keeps all that the programs print,
-# which a report only quotes.
+# its libonnx_fp8_cuda.so, test_cuda_device and the libraries that they are
+# linked to, except the compiler's and C's, into build/release/pack, without
+# symbols, compressed, and writes the graph of a large model beside them. The
+# tree and this folder are all that must travel. --torchao adds that package,
+# --history what earlier machines have shown and compiled. --logs keeps all that
+# the programs print, which a report only quotes.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=build/release pack=build/release/pack

@@ -20,7 +20,7 @@ from pathlib import Path
 from mutation import suites
 from mutation.operators import draw, mutants_of
 from mutation.tokens import Source
-from mutation.workspace import Workspace
+from mutation.workspace import Workspace, files_of, git
 
 # Folder → the tests of ctest that should notice; the closest folder counts. The
 # tests that run the program (test_python, test_bad_input) take long: --tests.
@@ -47,18 +47,10 @@ VERDICTS = ("killed", "timed out", "survived", "not reached", "not compilable",
             "equivalent")
 
 
-def git(root, *words):
-    return subprocess.run(["git", *words], cwd=root, check=True,
-                          capture_output=True, text=True).stdout
-
-
 def product_files(root, paths):
     """The C++ files of the product in these folders, or in all."""
-    listed = git(root, "ls-files", "-z", "--cached", "--others",
-                 "--exclude-standard").split("\0")
-    files = sorted({f for f in listed if PRODUCT.match(f) and
-                    (root / f).is_file() and any(
-                        f == p or f.startswith(p + "/") for p in paths)})
+    files = sorted(f for f in files_of(root) if PRODUCT.match(f) and any(
+        f == p or f.startswith(p + "/") for p in paths))
     if not files:
         sys.exit(f"mutate: no C++ files of the product in {' '.join(paths)}")
     return files
@@ -85,15 +77,16 @@ def changed_lines(root, base):
         elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
             first, count = int(match[1]), int(match[2] or 1)
             lines.setdefault(file, set()).update(range(first, first + count))
-    for file in git(root, "ls-files", "--others",
-                    "--exclude-standard").splitlines():
-        text = (root / file).read_text(encoding="utf-8", errors="replace")
-        lines[file] = set(range(1, text.count("\n") + 2))
+    for file in git(root, "ls-files", "-z", "--others",
+                    "--exclude-standard").split("\0"):
+        if PRODUCT.match(file):
+            text = (root / file).read_text(encoding="utf-8", errors="replace")
+            lines[file] = set(range(1, text.count("\n") + 2))
     return {f: n for f, n in lines.items() if f and PRODUCT.match(f)}
 
 
 def equivalents(root):
-    """(file, original, mutated) of scripts/equivalent_mutants.txt."""
+    """The keys of the mutants in scripts/equivalent_mutants.txt."""
     path, found = root / "scripts/equivalent_mutants.txt", set()
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     for block in re.split(r"\n\s*\n", text):
@@ -110,8 +103,9 @@ def equivalents(root):
     return found
 
 
-def drawn(root, args):
-    """The sources, and the mutants of this run."""
+def drawn(root, args, listed):
+    """The sources, and the mutants of this run. Names the keys in `listed` that
+    no mutant has."""
     if args.changed is not None:
         lines = changed_lines(root, args.changed or default_base(root))
         files = sorted(f for f in lines if (root / f).is_file())
@@ -119,14 +113,13 @@ def drawn(root, args):
         lines, files = None, product_files(root, args.paths)
     sources = {f: Source(f, (root / f).read_text(encoding="utf-8"))
                for f in files}
-    mutants = [m for f in files for m in mutants_of(sources[f])
-               if lines is None or m.line in lines[f]]
-    for file, original, mutated in sorted(equivalents(root)):
-        if file in sources and not any(
-                (m.file, m.original, m.mutated) == (file, original, mutated)
-                for m in mutants_of(sources[file])):
+    all_mutants = [m for f in files for m in mutants_of(sources[f])]
+    for file, original, mutated in sorted(listed - {m.key for m in all_mutants}):
+        if file in sources:
             print(f"stale: scripts/equivalent_mutants.txt: {file} has no "
                   f"mutant `{original}` → `{mutated}`")
+    mutants = [m for m in all_mutants
+               if lines is None or m.line in lines[m.file]]
     return sources, draw(mutants, args.count, args.seed)
 
 
@@ -142,10 +135,8 @@ def tests_of(file, given):
 def key_of(workspace, names):
     """Changes with any file of the copy."""
     key = hashlib.sha256(repr(sorted(names)).encode())
-    for path in sorted(workspace.copy.rglob("*")):
-        if path.is_file() and "build" not in path.relative_to(
-                workspace.copy).parts[:1]:
-            key.update(str(path).encode() + b"\0" + path.read_bytes())
+    for _, path in workspace.files():
+        key.update(str(path).encode() + b"\0" + path.read_bytes())
     return key.hexdigest()
 
 
@@ -244,15 +235,15 @@ def arguments():
 def main():
     args = arguments()
     root = args.root.resolve()
-    sources, mutants = drawn(root, args)
+    listed = equivalents(root)
+    sources, mutants = drawn(root, args, listed)
     if args.list:
         for mutant in mutants:
             print(mutant)
         return 0
     results, groups = [], ({}, {})
-    listed = equivalents(root)
     for number, m in enumerate(mutants, 1):
-        if (m.file, m.original, m.mutated) in listed:
+        if m.key in listed:
             results.append((m, suites.Outcome("equivalent", ""), 0))
         else:
             groups[m.file.startswith(CUDA + "/")][number] = m

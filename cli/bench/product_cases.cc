@@ -39,7 +39,7 @@ struct Blocks {
   int64_t rows, columns;  // of a block with one scale; 0: the whole axis
 };
 
-// As fp8/operand_copies.cc chooses them.
+// As graph/fp8/fp8_rewrite.cc chooses them.
 Blocks BlocksOf(const OperandRecipe& how, bool along_columns) {
   if (how.granularity == Granularity::kTensor) return {0, 0};
   int64_t along = how.granularity == Granularity::kRow ? 0 : how.block;

@@ -30,7 +30,7 @@ class SingleOp : public CustomOp {
 
 // The dtypes that the op's results may have, one list for each SingleOp. The
 // op's own inference says which of them a node has. onnxruntime 1.19 heeds it
-// only if all axes have names (open_shape.h), and else takes the first list.
+// only if all axes have names (tensor_facts.h), and else takes the first list.
 std::vector<std::vector<DType>> ResultTypes(const OpDefinition& op);
 
 }  // namespace onnx_fp8

@@ -51,7 +51,7 @@ class Section:
         self.cuts.append(what)
 
     def outcome(self):
-        """What is known about the section beside its figures, and these."""
+        """How the section went, and its figures under a key of their own."""
         return {"failures": self.failures, "cut_off": self.cuts,
                 "left_out": self.left_out, "seconds": self.seconds,
                 "figures": self.data}

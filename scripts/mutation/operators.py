@@ -43,6 +43,11 @@ class Mutant:
     text: str  # in place of the unit
     change: str  # `< → <=`: what a reader looks for
 
+    @property
+    def key(self):
+        """What scripts/equivalent_mutants.txt knows a mutant by."""
+        return self.file, self.original, self.mutated
+
     def __str__(self):
         return (f"{self.file}:{self.line}:{self.column}: {self.operator}: "
                 f"{self.change}")

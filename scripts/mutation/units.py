@@ -37,11 +37,14 @@ def units_of(source):
     """The units of a file, outer ones before inner ones."""
     finder = _Finder(source)
     finder.declarations(0, len(source.tokens))
-    broken = [u for u in finder.units if any(
-        source.kind(i) == "directive" or "\n" in source[i] or
-        source[i] in ("...", "<<<") for i in range(u.begin, u.end)) or
-        u.kind in ("statement", "return") and source[u.end] != ";"]
-    return sorted((u for u in finder.units if u not in broken),
+
+    def can_switch(u):
+        return not any(source.kind(i) == "directive" or "\n" in source[i] or
+                       source[i] in ("...", "<<<")
+                       for i in range(u.begin, u.end)) and (
+            u.kind not in ("statement", "return") or source[u.end] == ";")
+
+    return sorted(filter(can_switch, finder.units),
                   key=lambda u: (u.begin, -u.end))
 
 

@@ -24,6 +24,23 @@ SWITCH = re.compile(rb"mutant\((\d+)\)")
 ROUNDS = 8  # of a build that still finds mutants that do not compile
 
 
+def git(root, *words):
+    return subprocess.run(["git", *words], cwd=root, check=True,
+                          capture_output=True, text=True).stdout
+
+
+def files_of(root):
+    """The names of the files that git does not ignore."""
+    listed = git(root, "ls-files", "-z", "--cached", "--others",
+                 "--exclude-standard").split("\0")
+    return {f for f in listed if f and (root / f).is_file()}
+
+
+def includes(path):
+    """What a file of the tree includes, by names from the tree's root."""
+    return re.findall(r'^#include "(.*)"', path.read_text(), re.M)
+
+
 class Workspace:
     def __init__(self, root, sources, numbered, options, cuda):
         """`sources`: file → its Source; `numbered`: number → mutant."""
@@ -43,17 +60,18 @@ class Workspace:
 
     # ---- files
 
+    def files(self):
+        """(name, path) of each file of the copy, without its builds."""
+        for path in sorted(self.copy.rglob("*")):
+            name = path.relative_to(self.copy).as_posix()
+            if not name.startswith("build/") and path.is_file():
+                yield name, path
+
     def write(self):
         """Brings the copy up to date."""
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others",
-             "--exclude-standard"], cwd=self.root, check=True,
-            capture_output=True, text=True).stdout.split("\0")
-        wanted = {f for f in listed if f and (self.root / f).is_file()}
-        for path in list(self.copy.rglob("*")):
-            name = path.relative_to(self.copy).as_posix()
-            if path.is_file() and name not in wanted and \
-                    not name.startswith("build/"):
+        wanted = files_of(self.root)
+        for name, path in self.files():
+            if name not in wanted:
                 path.unlink()
         broken = {m.file for m in self.mutants.values()}
         for name in sorted(wanted):
@@ -96,14 +114,13 @@ class Workspace:
         return [self.mutants.pop(n) for n in sorted(set(numbers))]
 
     def _commands(self):
-        """File → (the file that the compiler reads, its command, its folder),
-        also for a file that a unity build or a wrapper includes."""
+        """File → its entry of compile_commands.json, also for a file that a
+        unity build or a wrapper includes."""
         found = {}
 
         def add(path, entry):
             if self.build in path.parents and path.is_file():
-                for name in re.findall(r'^#include "(.*)"', path.read_text(),
-                                       re.M):
+                for name in includes(path):
                     add(self.copy / name, entry)
             elif self.copy in path.parents:
                 found.setdefault(path.relative_to(self.copy).as_posix(), entry)
@@ -123,21 +140,18 @@ class Workspace:
         for other in todo:
             if other in commands:
                 return other
-            new = sorted(self._included_by().get(other, set()) - seen)
+            new = sorted(self._included_by.get(other, set()) - seen)
             seen.update(new)
             todo += new
         return None
 
-    @functools.lru_cache
+    @functools.cached_property
     def _included_by(self):
         """File → the files that include it."""
         found = {}
-        for path in self.copy.rglob("*"):
-            name = path.relative_to(self.copy).as_posix()
-            if path.suffix in (".cc", ".h", ".cu") and path.is_file() and \
-                    not name.startswith("build/"):
-                for other in re.findall(r'^#include "(.*)"', path.read_text(),
-                                        re.M):
+        for name, path in self.files():
+            if path.suffix in (".cc", ".h", ".cu"):
+                for other in includes(path):
                     found.setdefault(other, set()).add(name)
         return found
 

@@ -22,7 +22,7 @@ std::span<const FuzzTarget> FuzzTargets();
 // Null if there is no target of that name.
 const FuzzTarget* FindFuzzTarget(std::string_view name);
 
-// Runs the target. Bad input ends in Error or OptionError, which this catches.
+// Runs the target. Bad input ends in an Error, which this catches.
 // Any other exception passes through: it is a finding.
 void RunFuzzTarget(const FuzzTarget& target, std::string_view bytes);
 

@@ -35,6 +35,10 @@ def train(program):
                      "cross_entropy", "--steps", 1, "--provider", "cuda", "--out", "run")
 
 
+def version_of(program):
+    return json.loads(subprocess.run([program, "version", "--json"], capture_output=True, check=True).stdout)
+
+
 def compiled(program, body):
     """A library of another program."""
     source = program.with_name("other.cc")
@@ -47,7 +51,7 @@ def test_a_missing_library(program):
     missing = f"[provider cuda] expected {NAME} in {folder} or {folder}/../lib"
     for text in train(program), complaint(program, "inspect", DIGITS / "digits_mlp.onnx", "--provider", "cuda"):
         assert missing in text and text.endswith(f", got none: {BUILDS}\n"), text
-    version = json.loads(subprocess.run([program, "version", "--json"], capture_output=True, check=True).stdout)
+    version = version_of(program)
     assert version["providers"] == "cpu" and version["cuda"].startswith(missing)
     # What `plan` and `inspect --gpu` choose themselves needs no library.
     subprocess.run([program, "inspect", DIGITS / "digits_mlp.onnx", "--gpu", "h100", "--shape", "batch=8"], check=True,
@@ -77,7 +81,7 @@ def test_the_library_of_this_build(program):
     assert [line.split()[-1] for line in names.splitlines()] == ["onnx_fp8_open_cuda"]
     # The program's own library, and one in an installation's folder.
     os.symlink(BUILT, program.with_name(NAME))
-    version = json.loads(subprocess.run([program, "version", "--json"], capture_output=True, check=True).stdout)
+    version = version_of(program)
     assert version["providers"] == "cpu, cuda"
     if "expected an NVIDIA GPU" not in version["cuda"]:
         leave_out("the provider cuda without a GPU: this machine has one")

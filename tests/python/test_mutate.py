@@ -81,7 +81,7 @@ def test_each_kind_and_no_text_that_is_not_run():
     changes = {(m.original, m.mutated) for m in found}
     assert {("sum > most && most != 7", "sum > most || most != 7"), ("sum > most && most != 7", "sum >= most && most != 7"),
             ("sum > most && most != 7", "!(sum > most && most != 7)"), ("copy.clear()", ""), ("return sum - most", "return {}"),
-            ("return sum - most", "return sum + most"), ("return x <= most", "return x < most"), 
+            ("return sum - most", "return sum + most"), ("return x <= most", "return x < most"),
             ("bool found = larger(4) || text == nullptr;", "bool found = larger(5) || text == nullptr;"),
             ("values[i] * 2", "values[i] / 2"), ("sum += values[i] * 2", "sum -= values[i] * 2"), ("!copy.empty()", "copy.empty()"),
             ("sum >= 10", "sum > 10"), ("return x * 2", "return x / 2"), ("larger(4) || text == nullptr", "larger(4) || text != nullptr")} <= changes

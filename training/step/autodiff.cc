@@ -143,7 +143,7 @@ class Backward {
       gradient_[loss] = b.Reshape(b.Cast(seed, loss->dtype), *loss->shape);
     } else {
       // Not shared with other constants of 1: a value that depends on the seed
-      // depends on a loss gradient (passes/gemm_roles.h).
+      // depends on a loss gradient (graph/fp8/gemm_roles.h).
       Tensor one = ConvertTo(Tensor::Scalar(1.0f), loss->dtype);
       seed = graph_.AddInitializer(graph_.FreshName(kPrefix + loss->name),
                                    one.Reshaped(*loss->shape));
