@@ -184,4 +184,8 @@ const OpFacts* FindFacts(std::string_view domain, std::string_view op);
 // ONNX, counts as LateOp(OpKind::kOther).
 const OpFacts& FactsOf(const Node& node);
 
+inline bool IsCollective(const Node& node) {
+  return FactsOf(node).kind == OpKind::kCollective;
+}
+
 }  // namespace onnx_fp8

@@ -54,9 +54,7 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
   return shapes;
 }
 
-bool IsCollective(const Node* node) {
-  return node && FactsOf(*node).kind == OpKind::kCollective;
-}
+bool Sends(const Node* node) { return node && IsCollective(*node); }
 
 RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
   const MemoryReport report =
@@ -69,8 +67,8 @@ RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
   size_t in_arena = 0;
   for (const LiveValue& live : report.live) {
     const Value* value = step.graph->Find(live.name);  // null: a workspace
-    const bool sent = value && (IsCollective(value->producer) ||
-                                std::ranges::any_of(value->uses, IsCollective));
+    const bool sent = value && (Sends(value->producer) ||
+                                std::ranges::any_of(value->uses, Sends));
     switch (live.kind) {
       case MemoryKind::kParameter:
       case MemoryKind::kOptimizerState:

@@ -19,7 +19,7 @@ bool TakesSequences(const Node& node) {
 }  // namespace
 
 bool RunsOn(const KernelRegistry& kernels, const Node& node) {
-  if (FactsOf(node).kind == OpKind::kCollective) return false;
+  if (IsCollective(node)) return false;
   if (kernels.Find(node.domain, node.op) || TakesSequences(node)) {
     return true;
   }

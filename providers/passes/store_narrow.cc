@@ -98,7 +98,7 @@ class Narrower {
         continue;
       }
       if (!IsReadOnce(x) || node->outputs().size() != 1) return false;
-      travels |= FactsOf(*node).kind == OpKind::kCollective;
+      travels |= IsCollective(*node);
       const size_t before = open.size();
       for (size_t i = node->inputs().size(); i-- > 0;) {
         Value* operand = node->in(i);

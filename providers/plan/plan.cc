@@ -60,10 +60,6 @@ size_t CheckedBytes(const Value& value) {
 // Collectives that run in one call: one of them, or a bucket.
 using CollectiveCall = std::vector<int>;  // steps
 
-bool IsCollective(const Node* node) {
-  return FactsOf(*node).kind == OpKind::kCollective;
-}
-
 bool InOneBucket(const Node& a, const Node& b) {
   return a.Int("bucket", 0) != 0 && a.Int("bucket", 0) == b.Int("bucket", 0) &&
          a.op == b.op && a.in(0)->dtype == b.in(0)->dtype &&
@@ -98,13 +94,15 @@ std::vector<CollectiveCall> ChainCollectives(
     const std::vector<const KernelEntry*>& entries,
     std::vector<std::pair<int, int>>* edges) {
   std::vector<CollectiveCall> calls;
-  if (std::ranges::none_of(nodes, IsCollective)) return calls;
+  if (std::ranges::none_of(
+          nodes, [](const Node* node) { return IsCollective(*node); }))
+    return calls;
   std::vector<int> given(nodes.size());
   std::iota(given.begin(), given.end(), 0);
   std::vector<InPlaceWrite> none;
   for (int step : OrderSteps(given, *edges, none)) {
     const auto i = static_cast<size_t>(step);
-    if (!IsCollective(nodes[i])) continue;
+    if (!IsCollective(*nodes[i])) continue;
     const bool joins =
         !calls.empty() && entries[i]->traits.many != nullptr &&
         InOneBucket(*nodes[static_cast<size_t>(calls.back()[0])], *nodes[i]);
@@ -146,7 +144,7 @@ void PutSideBySide(const std::vector<CollectiveCall>& calls,
 void AddCollectiveResults(const std::vector<const Node*>& nodes,
                           std::vector<const Value*>* values) {
   for (const Node* node : nodes) {
-    if (!IsCollective(node)) continue;
+    if (!IsCollective(*node)) continue;
     for (const Value* value : node->outputs()) {
       if (value) values->push_back(value);
     }
@@ -606,7 +604,7 @@ class Planner {
       const Memory& from = memories_[Index(next)];
       int writer = from.writer;
       if (writer >= 0 && from.place == Place::kArena &&
-          !IsCollective(nodes_[Index(writer)]) &&
+          !IsCollective(*nodes_[Index(writer)]) &&
           MayOverwrite(writer, state, next) && taken.insert(next).second) {
         InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
         std::erase(write.readers, writer);
@@ -691,7 +689,7 @@ class Planner {
     std::vector<KernelOfMany> many;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       bool joins =
-          ConditionsOf(needed_, nodes_[i]).empty() && !IsCollective(nodes_[i]);
+          ConditionsOf(needed_, nodes_[i]).empty() && !IsCollective(*nodes_[i]);
       many.push_back(joins ? entries_[i]->traits.many : nullptr);
     }
     if (std::ranges::all_of(many, std::logical_not())) return;

@@ -170,7 +170,7 @@ class Simulator {
     landed_ = std::max(landed_, plan_.steps[first].awaits);
     Check(landed_ <= flights_.size(), "[", plan_.steps[first].node->Where(),
           "] awaits a collective that has not begun");
-    const bool collective = IsCollective(plan_.steps[first]);
+    const bool collective = IsCollective(*plan_.steps[first].node);
     Check(
         !collective || plan_.steps[first].beside || landed_ == flights_.size(),
         "[", plan_.steps[first].node->Where(),
@@ -182,10 +182,6 @@ class Simulator {
         }
       }
     }
-  }
-
-  static bool IsCollective(const Step& step) {
-    return FactsOf(*step.node).kind == OpKind::kCollective;
   }
 
   void CheckBeside(const Step& step, const Step& collective) const {

@@ -69,7 +69,7 @@ class Simulation {
         if (ready != ready_.end()) start = std::max(start, ready->second);
         depends |= backward_.contains(root);
       }
-      const bool sends = FactsOf(node).kind == OpKind::kCollective;
+      const bool sends = IsCollective(node);
       double& free = sends ? network_free_ : compute_free_;
       free =
           std::max(free, start) + (sends ? Send(node, first) : Compute(node));

@@ -46,10 +46,6 @@ auto Allocated(const Plan& plan, F allocate) {
   }
 }
 
-bool IsCollective(const Step& step) {
-  return FactsOf(*step.node).kind == OpKind::kCollective;
-}
-
 bool IsFeed(const Value& value) {
   return value.is_input &&
          !(value.is_initializer() && value.role != Role::kNone);
@@ -115,7 +111,7 @@ void AddTimes(std::span<const Step> steps, Clock::time_point begin,
 std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
   std::map<std::string, WireBytes> all;
   for (size_t i = 0; i < plan.steps.size(); i += plan.steps[i].together) {
-    if (!IsCollective(plan.steps[i])) continue;
+    if (!IsCollective(*plan.steps[i].node)) continue;
     const Node& node = *plan.steps[i].node;
     int64_t count = 0;  // of all operands of the call
     for (size_t j = i; j < i + plan.steps[i].together; ++j) {
@@ -313,7 +309,7 @@ void Executor::CompareCollectives() {
   if (!groups_) return;
   std::map<std::string, std::vector<std::string>> lines;
   for (const Step& step : plan_.steps) {
-    if (IsCollective(step)) {
+    if (IsCollective(*step.node)) {
       lines[step.node->String("group", "")].push_back(
           WithoutOperands(*step.node));
     }
@@ -438,8 +434,9 @@ TensorMap Executor::Outputs() {
     Tensor& output = outputs[value->name];
     output = taken ? taken->Reshaped(*slot.value->shape)
                    : slots_[static_cast<size_t>(at)];
-    if (Records() && slot.place == Place::kFeed)
+    if (Records() && slot.place == Place::kFeed) {
       output = provider_.Clone(output);
+    }
   }
   return outputs;
 }
@@ -634,7 +631,9 @@ void Executor::RunCall(Call& call) {
   MakeContexts(call, provider_.queue());
   RunKernels(call);
   NoteWork(call.steps, Lane::kHost);
-  if (IsCollective(call.steps[0])) AddTransfer(call, call.end - call.begin);
+  if (IsCollective(*call.steps[0].node)) {
+    AddTransfer(call, call.end - call.begin);
+  }
   Conclude(call);
 }
 
@@ -643,7 +642,7 @@ void Executor::RunCall(Call& call) {
 // A device runs all collectives in one queue: its groups of ranks belong to a
 // queue. A profiler waits for each kernel there, so nothing runs beside it.
 bool Executor::RunsBeside(const Step& step) const {
-  if (!overlap_ || !IsCollective(step)) return false;
+  if (!overlap_ || !IsCollective(*step.node)) return false;
   const bool device = provider_.device() != Device::kHost;
   return (device ? !profiler_ : step.beside) && provider_.side_queue();
 }

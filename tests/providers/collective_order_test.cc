@@ -18,7 +18,7 @@ namespace {
 std::vector<std::string> CollectivesOf(const Plan& plan) {
   std::vector<std::string> names;
   for (const Step& step : plan.steps) {
-    if (FactsOf(*step.node).kind == OpKind::kCollective) {
+    if (IsCollective(*step.node)) {
       names.push_back(step.node->out(0)->name);
     }
   }

@@ -17,7 +17,7 @@ namespace onnx_fp8 {
 namespace {
 
 bool IsOverSamples(const Node& node) {
-  return FactsOf(node).kind == OpKind::kCollective &&
+  return IsCollective(node) &&
          std::ranges::count(kSampleAxes, node.String("group", "")) > 0;
 }
 
