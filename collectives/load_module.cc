@@ -46,8 +46,8 @@ void* LoadModule(const Module& module,
   for (const std::string& folder : folders) {
     places += (places.empty() ? "" : " or ") + folder;
   }
-  Fail("[", module.name, "] expected ", module.file, " in ", places,
-       ", got none: ", module.remedy);
+  throw NoModule(Concat("[", module.name, "] expected ", module.file, " in ",
+                        places, ", got none: ", module.remedy));
 }
 
 }  // namespace onnx_fp8

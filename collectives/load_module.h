@@ -4,7 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
+
 namespace onnx_fp8 {
+
+// No folder has the module's file: the build has no such part.
+class NoModule : public Error {
+ public:
+  using Error::Error;
+};
 
 // A part of the program in a shared library of its own, because only it needs
 // another library.
@@ -22,8 +30,8 @@ struct Module {
 std::vector<std::string> ModuleFolders();
 
 // The address of `module.function`, from the first of `folders` that has the
-// file. The module stays for the rest of the process. Errors: no folder has the
-// file; it can't be opened; it lacks the function.
+// file. The module stays for the rest of the process. NoModule: no folder has
+// the file. Errors: it can't be opened; it lacks the function.
 void* LoadModule(const Module& module, const std::vector<std::string>& folders);
 
 }  // namespace onnx_fp8

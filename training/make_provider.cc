@@ -2,6 +2,7 @@
 #include "training/make_provider.h"
 
 #include "base/check.h"
+#include "collectives/load_module.h"
 #include "onnx_fp8/option_error.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/cpu/gemm/gemm.h"
@@ -57,7 +58,7 @@ bool HasProvider(const std::string& name) {
   try {
     RowOf(name).kernels();
     return true;
-  } catch (const Error&) {
+  } catch (const NoModule&) {
     return false;
   }
 }

@@ -18,7 +18,8 @@ namespace onnx_fp8 {
 std::vector<std::string> ProviderNames();
 
 // Whether this build has that provider's kernels: the kernels of cuda lie in a
-// library that a build may lack. A machine needs no device.
+// library that a build may lack. A machine needs no device. Errors: there is no
+// provider of that name; its library is damaged, or another build's.
 bool HasProvider(const std::string& name);
 
 // Errors: there is no provider of that name; the message lists the names. This

@@ -7,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/report/gpu_provider.h"
 #include "cli/report/memory_text.h"
 #include "cli/report/model_report.h"
 #include "cli/report/profile_text.h"
@@ -111,7 +112,8 @@ const Option kInspectOptions[] = {
      OptionKind::kChoice,
      "whose plan (default: cpu; with `gpu` cuda, if this build has it)",
      "",
-     {.names = [] { return Barred(ProviderNames()); }}},
+     {.names = [] { return Barred(ProviderNames()); },
+      .field = &SessionOptions::provider}},
 };
 
 CommandHelp InspectHelp() {
@@ -131,14 +133,6 @@ CommandHelp InspectHelp() {
            "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --loss "
            "cross_entropy --recipe tensorwise --dtype bfloat16 "
            "--memory-report --gpu h200"}};
-}
-
-// The provider that plans the step: with `gpu` it is cuda, if this build has
-// it.
-std::string ProviderFor(const OptionSet& flags) {
-  if (flags.Has("provider")) return flags.Text("provider");
-  return flags.Has("gpu") && HasProvider("cuda") ? "cuda"
-                                                 : ProviderNames().front();
 }
 
 // "[batch,64]".
@@ -409,11 +403,12 @@ int Inspect(const Arguments& arguments) {
   ApplyMachine(flags);
   const std::string model = flags.Text("MODEL"), mesh = flags.Text("mesh");
   SessionOptions options = SessionOptionsOf(flags, model);
-  options.provider = ProviderFor(flags);
   const GpuPeaks* gpu = flags.Has("gpu") ? FindGpu(flags.Text("gpu")) : nullptr;
+  if (gpu) options.provider = ProviderForGpu(flags);
   ModelReport report =
       MakeModelReport(options, ParseShapeFlag(flags.List("shape")),
                       ParseValueFlag(flags.List("value")), gpu, MeshOf(mesh));
+  if (gpu) NoteKernels(options.provider, flags.Text("gpu"), report.notes);
   const bool memory = flags.On("memory_report") && report.memory_report;
   if (flags.On("json")) {
     Json json = ToJson(report, model);

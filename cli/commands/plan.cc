@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/report/gpu_provider.h"
 #include "cli/report/step_forecast.h"
 #include "cli/report/text.h"
 #include "cli/shapes.h"
@@ -254,9 +255,7 @@ ForecastSpec ForecastOf(const OptionSet& flags) {
   ForecastSpec spec;
   spec.mesh = MeshOf(flags.Text("mesh"));
   spec.session = SessionOptionsOf(flags, flags.Text("MODEL"));
-  if (!flags.Has("provider") && HasProvider("cuda")) {
-    spec.session.provider = "cuda";
-  }
+  spec.session.provider = ProviderForGpu(flags);
   spec.data.batch_size = flags.Int("batch_size");
   spec.data.whole = flags.List("whole");
   spec.axes = ParseShapeFlag(flags.List("shape"));
@@ -288,6 +287,7 @@ int PlanCommand(const Arguments& arguments) {
   const ForecastSpec spec = ForecastOf(flags);
   StepForecast forecast = ForecastStep(spec);
   for (std::string& note : forecast.notes) note = InFlags(note);
+  NoteKernels(spec.session.provider, flags.Text("gpu"), forecast.notes);
   if (flags.On("json")) {
     Out() << JsonLine(ForecastJson(forecast, spec));
   } else {

@@ -25,6 +25,14 @@ std::string DescriptionOf(const std::string& provider) {
   }
 }
 
+bool IsUsable(const std::string& provider) {
+  try {
+    return HasProvider(provider);
+  } catch (const Error&) {
+    return false;  // its own line says why
+  }
+}
+
 }  // namespace
 
 int Version(const Arguments& arguments) {
@@ -36,7 +44,7 @@ int Version(const Arguments& arguments) {
   const bool json = flags.On("json");
   ApplyMachine(flags);
   std::vector<std::string> names = ProviderNames(), providers;
-  std::ranges::copy_if(names, std::back_inserter(providers), HasProvider);
+  std::ranges::copy_if(names, std::back_inserter(providers), IsUsable);
   ProviderInfo host = MakeProvider(names.front())->Describe();
   nlohmann::ordered_json info = {
       {"version", ONNX_FP8_VERSION},

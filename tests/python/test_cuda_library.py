@@ -16,6 +16,8 @@ DIGITS = ROOT / "samples/digits_mlp"
 NAME = "libonnx_fp8_cuda.so"
 BUILT = pathlib.Path(BIN).with_name(NAME)
 BUILDS = "`./dev build --cuda` builds it"
+FORECASTS = [("inspect", DIGITS / "digits_mlp.onnx", "--gpu", "h100", "--shape", "batch=8"),
+             ("plan", DIGITS / "digits_mlp.onnx", "--gpu", "h100", "--mesh", "dp=2", "--loss", "cross_entropy")]
 
 
 @pytest.fixture
@@ -53,14 +55,20 @@ def test_a_missing_library(program):
         assert missing in text and text.endswith(f", got none: {BUILDS}\n"), text
     version = version_of(program)
     assert version["providers"] == "cpu" and version["cuda"].startswith(missing)
-    # What `plan` and `inspect --gpu` choose themselves needs no library.
-    subprocess.run([program, "inspect", DIGITS / "digits_mlp.onnx", "--gpu", "h100", "--shape", "batch=8"], check=True,
-                   capture_output=True)
+    # What `plan` and `inspect --gpu` choose themselves needs no library, but the plan is not a GPU's.
+    for words in FORECASTS:
+        shown = subprocess.run([program, *words], text=True, check=True, capture_output=True).stdout
+        assert "the forecast for h100 has the kernels and the plan of the provider cpu" in shown
 
 
 def test_files_that_are_not_the_library(program):
     program.with_name(NAME).write_text("no library")
-    assert f"[provider cuda] cannot open {program.with_name(NAME)}: " in train(program)
+    cannot_open = f"[provider cuda] cannot open {program.with_name(NAME)}: "
+    assert cannot_open in train(program)
+    for words in FORECASTS:  # not a forecast for the CPU
+        assert cannot_open in complaint(program, *words)
+    version = version_of(program)
+    assert version["providers"] == "cpu" and version["cuda"].startswith(cannot_open)
     compiled(program, "int nothing;")
     assert f"[{program.with_name(NAME)}] expected the function onnx_fp8_open_cuda, got none" in train(program)
 
@@ -83,6 +91,9 @@ def test_the_library_of_this_build(program):
     os.symlink(BUILT, program.with_name(NAME))
     version = version_of(program)
     assert version["providers"] == "cpu, cuda"
+    for words in FORECASTS:
+        shown = subprocess.run([program, *words], text=True, check=True, capture_output=True).stdout
+        assert "provider cpu" not in shown
     if "expected an NVIDIA GPU" not in version["cuda"]:
         leave_out("the provider cuda without a GPU: this machine has one")
         return
