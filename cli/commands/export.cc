@@ -121,8 +121,8 @@ void ExportRun(const OptionSet& flags) {
   bool checkpoint = AnyEnds(paths, kCheckpoint);
   if (checkpoint && like.empty()) {
     throw OptionError(
-        "`out`: a .ckpt needs `checkpoint`, that of the artifacts from which "
-        "the run began");
+        "`out`: a .ckpt needs `checkpoint`, the file of the artifacts from "
+        "which the run began");
   }
   if (!checkpoint && !like.empty()) {
     throw OptionError(

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/copy_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "base/file.h"
 #include "tests/training/files.h"
 
 namespace onnx_fp8 {
@@ -120,6 +124,15 @@ TEST_F(CopyFileTest, ASourceThatIsCutIsNoHole) {
   ExpectError([&] { CopyFileAtomically(InputFile(from_), to_, cut); },
               "[" + from_ + "] became shorter while it was read");
   EXPECT_EQ(CountFiles(dir_), 1u);
+}
+
+// Nothing is left to copy; that is no interrupted call, whatever errno says.
+TEST_F(CopyFileTest, TheEndOfASourceIsNoInterruption) {
+  WriteText(from_, "1234");
+  Descriptor source(open(from_.c_str(), O_RDONLY));
+  OutputFile file(to_);
+  errno = EINTR;
+  EXPECT_EQ(file.TakeFrom(source.get(), 4, 10), 0u);
 }
 
 TEST_F(CopyFileTest, SameContentSeesEveryByte) {

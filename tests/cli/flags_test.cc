@@ -222,7 +222,12 @@ TEST_F(FlagsTest, HelpHasFlagsAndExamples) {
   bool go_on = flags_.Parse({{"--help"}});
   std::string help = testing::internal::GetCapturedStdout();
   EXPECT_FALSE(go_on);
-  EXPECT_NE(help.find("--count N               default: 7"), std::string::npos);
+  for (const char* line :
+       {"--count N               default: 7", "--text TEXT ", "--rate X ",
+        "-f,--file PATH", "--files FILE...", "--list A,B,...", "--words TEXT",
+        "--choice red|green"}) {
+    EXPECT_NE(help.find(line), std::string::npos) << line << "\n" << help;
+  }
   EXPECT_NE(help.find("onnx-fp8 test model.onnx"), std::string::npos);
 }
 

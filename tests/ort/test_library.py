@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from program import leave_out
 from sessions import EP, LIBRARY, ROOT, register
 
 MODEL = ROOT / "tests/fixtures/mlp/d18.onnx"

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from cases import Case, corpus, fixtures, name_of
 from program import run
-from sessions import EP, LIBRARY, ROOT, TELLS_ASSIGNMENT, groups, session
+from sessions import EP, ROOT, TELLS_ASSIGNMENT, groups, session
 
 MODELS = [*fixtures(), *corpus(["mlp", "mlp_bn", "nanogpt", "gpt2_eager", "gpt2_loss", "llama_eager", "vit",
                                 "mixer_timm", "bert_cls", "resnet18_w16", "convnext", "lora_mlp"])]

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {
@@ -73,6 +75,31 @@ db: float[1,4] = Gemm(ones, seed)
 )",
                   {{"b", "db"}}),
             (Names{"forward w", "none"}));
+}
+
+TEST(GemmRoles, ProductsInsideAttention) {
+  const std::string heads = "<heads=4, kv_heads=4, scale=0.5, causal=0>";
+  auto graph = ParseGraph(R"(
+input q: float[2,3,32]
+input k: float[2,5,32]
+input v: float[2,5,24]
+input dy: float[2,3,24]
+y: float[2,3,24], lse: float[2,4,3] = onnx_fp8.Attention)" +
+                          heads + R"((q, k, v)
+dq: float[2,3,32], dk: float[2,5,32], dv: float[2,5,24] = onnx_fp8.AttentionGrad)" +
+                          heads + "(dy, q, k, v, y, lse)\n");
+  // Of 2 batches, 4 heads, 3 queries and 5 keys of width 8, values of width 6.
+  std::vector<std::array<int64_t, 3>> sizes;
+  for (const GemmInfo& gemm : ClassifyGemms(*graph, graph->Find("dy"), {})) {
+    EXPECT_EQ(gemm.role, GemmRole::kNone);
+    sizes.push_back({gemm.m, gemm.k, gemm.n});
+  }
+  EXPECT_EQ(sizes, (std::vector<std::array<int64_t, 3>>{{24, 8, 5},
+                                                        {24, 5, 6},
+                                                        {24, 6, 5},
+                                                        {24, 5, 8},
+                                                        {40, 3, 8},
+                                                        {40, 3, 6}}));
 }
 
 }  // namespace

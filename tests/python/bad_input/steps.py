@@ -108,6 +108,13 @@ def _(model):
     binding(model, "w").value = "b.next"
 
 
+@edited("an_empty_value", "[step.onnx] the update_binding of \"b\" expected a new value of shape [3], got \"nothing\" of shape [0]")
+def _(model):
+    model.graph.node.append(helper.make_node("Constant", [], ["nothing"], value_floats=[]))
+    model.graph.output.append(helper.make_tensor_value_info("nothing", TensorProto.FLOAT, [0]))
+    binding(model, "b").value = "nothing"
+
+
 @edited("another_type", "[step.onnx] the update_binding of \"w\" expected a new value of float, got \"optimizer.step.next\" "
         "of int64")
 def _(model):
