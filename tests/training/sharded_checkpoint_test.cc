@@ -48,9 +48,15 @@ std::string NewestOf(const std::string& dir) {
   return dir + "/checkpoints/" + ReadText(dir + "/latest").substr(0, 13);
 }
 
+// A program that does not know the form refuses the number.
+int VersionOf(const std::string& dir) {
+  return Json::parse(ReadText(NewestOf(dir) + "/manifest.json"))["version"];
+}
+
 TEST(ShardedCheckpoint, RowsOfAllRanks) {
   TempDir dir;
   SaveByFourRanks(dir.path());
+  EXPECT_EQ(VersionOf(dir.path()), 2);
   EXPECT_EQ(
       NamesIn(NewestOf(dir.path())),
       (std::set<std::string>{"manifest.json", "state.00001.safetensors",
@@ -186,6 +192,7 @@ void SaveColumns(Communicator& ranks, const std::string& dir) {
 TEST(ShardedCheckpoint, RowsOfPartsOfColumns) {
   TempDir dir;
   RunRanks(4, [&](Communicator& ranks) { SaveColumns(ranks, dir.path()); });
+  EXPECT_EQ(VersionOf(dir.path()), 3);
   auto checkpoint = LoadLatestCheckpoint(dir.path(), "m");
   EXPECT_EQ(checkpoint->TypeOf("w"), "float[3,4]");
   const Tensor whole = checkpoint->shards.at("w").Whole();

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels that work on whole rows and allow a result to lie in an operand's
-// memory: the result must be the same with and without that.
+// Kernels that allow a result to lie in an operand's memory: the result must be
+// the same with and without that.
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/kernel.h"
+#include "providers/plan/plan.h"
+#include "tests/graph/parse.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -108,6 +111,22 @@ TEST(InPlace, RowKernelsGiveTheSame) {
             << c.op << " on operand " << pair.first << ", result " << i;
       }
     }
+  }
+}
+
+TEST(InPlace, WhereTakesTheMemoryOfEitherValue) {
+  for (const char* operands : {"(c, a, x)", "(c, x, a)"}) {
+    auto graph = ParseGraph(Concat(R"(
+input c: bool[64]
+input x: float[64]
+a: float[64] = Exp(x)
+y: float[64] = Where)",
+                                   operands, R"(
+z: float[64] = Cast<to=1>(y)
+output z
+)"));
+    EXPECT_EQ(MakePlan(*graph, CpuKernels()).arena_bytes, 64 * sizeof(float))
+        << operands;
   }
 }
 
