@@ -110,7 +110,8 @@ def _(model):
 
 @edited("an_empty_value", "[step.onnx] the update_binding of \"b\" expected a new value of shape [3], got \"nothing\" of shape [0]")
 def _(model):
-    model.graph.node.append(helper.make_node("Constant", [], ["nothing"], value_floats=[]))
+    empty = numpy_helper.from_array(np.zeros(0, np.float32))
+    model.graph.node.append(helper.make_node("Constant", [], ["nothing"], value=empty))
     model.graph.output.append(helper.make_tensor_value_info("nothing", TensorProto.FLOAT, [0]))
     binding(model, "b").value = "nothing"
 
