@@ -79,6 +79,14 @@ def scan(**attributes):
     return [helper.make_node("Scan", ["", "x", "t"], ["y", "z"], body=body, num_scan_inputs=1, **attributes)]
 
 
+def hidden():
+    """The body's input hides a value of the outer graph, which has another rank: -2 is another axis there."""
+    body = helper.make_graph([node("Softmax", "x", "s", axis=-2)], "body",
+                             [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+                             [helper.make_tensor_value_info("s", TensorProto.FLOAT, None)])
+    return [node("Neg", "t", "x"), helper.make_node("Scan", ["x"], ["y"], num_scan_inputs=1, body=body)]
+
+
 # name: opsets, nodes, inputs, initializers
 CASES = {
     "squeeze": ([7, 11, 12], [node("Squeeze", "x", axes=[1, 3])], {"x": floats(2, 1, 3, 1)}, {}),
@@ -191,6 +199,7 @@ CASES = {
     "if": ([7, 10], branches(), {"x": X}, {}),
     "loop": ([7, 9], loop(), {"x": TABLE}, {}),
     "scan": ([8], scan(), {"x": floats(2, 3), "t": floats(2, 4, 3)}, {}),
+    "scan_hides": ([12], hidden(), {"t": X}, {}),
     "scan_reversed": ([8], scan(directions=[1]), {"x": floats(2, 3), "t": floats(2, 4, 3)}, {}),
 }
 # Below IR 4 every initializer is an input too.
