@@ -71,6 +71,31 @@ set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
   --compress-mode=size -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden
   "-gencode=arch=compute_90,code=[${cuda_code}]")
 
+# cuda_units(<variable> <source>...): files that include the sources. Where
+# files are combined, a unit has those of a folder, up to the one that fills
+# 32 KiB: so it takes about as long as the largest source.
+function(cuda_units variable)
+  set(units)
+  foreach(file IN LISTS ARGN)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set(unit "${file}")
+    if(combines_files)
+      cmake_path(GET file PARENT_PATH folder)
+      math(EXPR number "0${bytes_in_${folder}} / 32768")
+      file(SIZE "${file}" bytes)
+      math(EXPR bytes_in_${folder} "0${bytes_in_${folder}} + ${bytes}")
+      set(unit "${folder}/unit_${number}.cu")
+    endif()
+    string(APPEND includes_of_${unit} "#include \"${file}\"\n")
+    list(APPEND units "${unit}")
+  endforeach()
+  list(REMOVE_DUPLICATES units)
+  foreach(unit IN LISTS units)
+    file(CONFIGURE OUTPUT "cuda/${unit}" CONTENT "${includes_of_${unit}}")
+  endforeach()
+  set(${variable} ${units} PARENT_SCOPE)
+endfunction()
+
 # cuda_objects(<variable> <source>...)
 # nvcc makes a function that registers an object's kernels with the runtime. It
 # does not run when the library is opened, but when
@@ -78,19 +103,18 @@ set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
 # kernels.
 function(cuda_objects variable)
   set(objects)
-  foreach(file IN LISTS ARGN)
-    cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
-    set(object "${CMAKE_BINARY_DIR}/cuda/${file}.o")
-    cmake_path(GET object PARENT_PATH folder)
-    file(MAKE_DIRECTORY "${folder}")
+  cuda_units(units ${ARGN})
+  foreach(unit IN LISTS units)
+    set(file "${CMAKE_BINARY_DIR}/cuda/${unit}")
+    set(object "${file}.o")
     add_custom_command(OUTPUT "${object}"
       COMMAND sh -c "\"$0\" \"$@\" 2>'${object}.ptxas' || { cat '${object}.ptxas' >&2; false; }"
         ${CMAKE_CXX_COMPILER_LAUNCHER} "${cuda_compiler}" ${cuda_flags} -I "${PROJECT_SOURCE_DIR}"
-        -MD -MF "${object}.d" -c "${PROJECT_SOURCE_DIR}/${file}" -o "${object}"
+        -MD -MF "${object}.d" -c "${file}" -o "${object}"
       COMMAND "${CMAKE_OBJCOPY}" "${object}" --rename-section
         .init_array=cuda_registrations,alloc,load,data
-      DEPENDS "${PROJECT_SOURCE_DIR}/${file}" DEPFILE "${object}.d"
-      COMMENT "Building CUDA object ${file}.o" VERBATIM)
+      DEPENDS "${file}" DEPFILE "${object}.d"
+      COMMENT "Building CUDA object ${unit}.o" VERBATIM)
     list(APPEND objects "${object}")
   endforeach()
   set(${variable} ${objects} PARENT_SCOPE)
