@@ -51,8 +51,15 @@ function(cudnn_objects variable)
   target_link_libraries(cudnn_plans PRIVATE our_flags providers
     cuda_headers)
   # The frontend takes a minute with -O2, and starts kernels of a millisecond.
-  set_source_files_properties(providers/cuda/attention/cudnn_plan.cc
-    providers/cuda/convolution/cudnn_plan.cc PROPERTIES COMPILE_OPTIONS -O1)
+  target_compile_options(cudnn_plans PRIVATE -O1)
+  # Its headers are most of what a plan takes.
+  if(combines_files)
+    set_target_properties(cudnn_plans PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    set_source_files_properties(providers/cuda/attention/cudnn_plan.cc
+      providers/cuda/convolution/cudnn_plan.cc PROPERTIES
+      UNITY_GROUP cudnn_plans)
+  endif()
   set(${variable} $<TARGET_OBJECTS:cudnn_plans> PARENT_SCOPE)
 endfunction()
 

@@ -13,7 +13,7 @@ using fe::graph::Tensor_attributes;
 using TensorRef = std::shared_ptr<Tensor_attributes>;
 
 // Numbers of the tensors.
-enum ConvolutionUid : int64_t { kX = 1, kWeight, kY };
+enum ConvolutionUid : int64_t { kInput = 1, kWeight, kOutput };
 
 fe::DataType_t TypeOf(Storage storage) {
   return storage == Storage::kFloat      ? fe::DataType_t::FLOAT
@@ -68,19 +68,20 @@ void AddPass(fe::graph::Graph& graph, const ConvolutionProblem& p) {
   switch (p.pass) {
     case ConvolutionPass::kForward:
       return SetResult(
-          graph.conv_fprop(Operand(graph, kX, p.x),
+          graph.conv_fprop(Operand(graph, kInput, p.x),
                            Operand(graph, kWeight, p.weight),
                            WindowOf<fe::graph::Conv_fprop_attributes>(p)),
-          kY, p.y);
+          kOutput, p.y);
     case ConvolutionPass::kInputGradient:
       return SetResult(
-          graph.conv_dgrad(Operand(graph, kY, p.y),
+          graph.conv_dgrad(Operand(graph, kOutput, p.y),
                            Operand(graph, kWeight, p.weight),
                            WindowOf<fe::graph::Conv_dgrad_attributes>(p)),
-          kX, p.x);
+          kInput, p.x);
     case ConvolutionPass::kWeightGradient:
       return SetResult(
-          graph.conv_wgrad(Operand(graph, kY, p.y), Operand(graph, kX, p.x),
+          graph.conv_wgrad(Operand(graph, kOutput, p.y),
+                           Operand(graph, kInput, p.x),
                            WindowOf<fe::graph::Conv_wgrad_attributes>(p)),
           kWeight, p.weight);
   }
@@ -114,9 +115,10 @@ ConvolutionPlan::~ConvolutionPlan() = default;
 
 void ConvolutionPlan::Run(cudnnContext* handle, const ConvolutionMemory& memory,
                           void* workspace) const {
-  graph_->Run(handle,
-              {{kX, memory.x}, {kWeight, memory.weight}, {kY, memory.y}},
-              workspace);
+  graph_->Run(
+      handle,
+      {{kInput, memory.x}, {kWeight, memory.weight}, {kOutput, memory.y}},
+      workspace);
 }
 
 }  // namespace onnx_fp8::cuda
