@@ -76,7 +76,8 @@ if(ONNX_FP8_CUDA_BLACKWELL AND cuda_architectures MATCHES "compute_100")
   string(PREPEND cuda_code sm_100a,)
 endif()
 set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
-  --compress-mode=${ONNX_FP8_CUDA_COMPRESSION} -Xptxas -v -Xcompiler -fPIC,-fvisibility=hidden
+  --compress-mode=${ONNX_FP8_CUDA_COMPRESSION} -Xptxas -v
+  -Xcompiler -fPIC,-fvisibility=hidden
   "-gencode=arch=compute_90,code=[${cuda_code}]")
 
 # cuda_units(<variable> <source>...): files that include the sources. Where
