@@ -189,6 +189,7 @@ class FakeMachine:
         monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(history.time, "time", lambda: self.now)
         monkeypatch.setattr(runs, "run", self.run)
+        monkeypatch.setattr(end_to_end.subprocess, "Popen", self.no_driver)
         monkeypatch.setattr(gpu_check.shutil, "which", lambda name: name)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
         for name in compile_cache.environment(folder):
@@ -212,6 +213,9 @@ class FakeMachine:
             "--binary", self.folder / "program", "--tests", self.folder / "program")]) == 0, files[1].read_text()
         entries = json.loads(files[2].read_text())["entries"] if files[2].exists() else []
         return json.loads(files[0].read_text()), files[1].read_text(), {entry["section"]: entry for entry in entries}
+
+    def no_driver(self, command, **kwargs):
+        raise FileNotFoundError(command[0])
 
     def run(self, command, seconds, errors=True, **kwargs):
         words = [str(word) for word in command]
