@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains modules beside PyTorch, as a newcomer would: exported by onnx_fp8.torch.export, with no flag for what trains.
 
-usage: ./dev modules [--ci] [--part=I/N] [NAME...]
+usage: ./dev modules [--ci] [NAME...]
 
 Without arguments all modules of scripts/modules/, and the table goes to docs/results/modules.md. `--ci`: modules that
-CI trains. `--part=0/2`: every second one, from the first; `--part=1/2`: the others. Names, or parts of them: these. The
-table is then printed only.
+CI trains. Names, or parts of them: these. The table is then printed only.
 
 Each module has small random weights, fresh ones and perturbed ones. It passes if what trains is what PyTorch trains, if
 in ten steps of AdamW and of SGD each loss is PyTorch's within 1e-4 of it, if in FP8 (tensorwise, bfloat16) losses stay
 finite and within a tenth, if a session that is saved and resumed goes on with the same bits, and if the module that
 gets the weights back computes what PyTorch's trained module does, within 1e-3 of the largest output."""
+import gc
 import logging
 import os
 import pathlib
@@ -39,10 +39,8 @@ def table(rows):
 
 def chosen(words):
     names = [word for word in words if not word.startswith("-")]
-    part, parts = next((map(int, word[7:].split("/")) for word in words if word.startswith("--part=")), (0, 1))
-    cases = [case for case in CASES.values() if (case.ci or "--ci" not in words)
-             and (not names or any(name.lower() in case.name.lower() for name in names))]
-    return cases[part::parts]
+    return [case for case in CASES.values() if (case.ci or "--ci" not in words)
+            and (not names or any(name.lower() in case.name.lower() for name in names))]
 
 
 def main():
@@ -51,6 +49,9 @@ def main():
         print(__doc__)
         return 0
     torch.set_num_threads(THREADS)
+    # Exporters make many objects and no garbage to speak of before a module is done.
+    gc.freeze()
+    gc.disable()
     warnings.simplefilter("ignore")  # of others; notes of ours are caught
     logging.disable(logging.WARNING)
     cases, rows, failures = chosen(words), [], []
@@ -66,6 +67,7 @@ def main():
             said = "FAILED: " + said
             if os.environ.get("ONNX_FP8_MODULES_TRACE"):
                 traceback.print_exc()
+        gc.collect()
         rows.append(row)
         print(f"[{number}/{len(cases)}] {case.name} ({time.monotonic() - start:.0f} s): {said}", flush=True)
         for text in row.get("notes", []):

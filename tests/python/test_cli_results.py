@@ -5,13 +5,12 @@ import re
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from program import FIXTURES, reference, run, write_batch, write_random
 from safetensors.numpy import load_file
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 CASES = [(case, variant) for case in ("mlp", "nanogpt", "llama", "vit") for variant in ("d18", "l17")]
 MLP = FIXTURES / "mlp" / "d18.onnx"
 GPT = FIXTURES / "nanogpt" / "d18.onnx"
@@ -19,7 +18,7 @@ CE = ["--loss", "cross_entropy"]
 
 
 def stock(path, **feeds):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = stock_session(path)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, feeds)))
 
@@ -413,7 +412,7 @@ def test_rewrite_whole_step(tmp_path, recipe):
     bindings = {b.key: b.value for b in model.training_info[0].update_binding}
     feeds = dict(np.load(data))
     ours = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    session = onnxruntime.InferenceSession(str(tmp_path / "step.onnx"), providers=["CPUExecutionProvider"])
+    session = stock_session(tmp_path / "step.onnx")
     names = [output.name for output in session.get_outputs()]
     for step in range(5):
         outputs = dict(zip(names, session.run(None, feeds)))

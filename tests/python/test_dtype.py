@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 from program import FIXTURES, losses, metrics, run, state_bytes
 from safetensors.numpy import load_file
+from stock import stock_session
 from test_step_files import Case, file_losses, trained_losses
 
 MODELS = ["mlp", "nanogpt", "llama", "vit"]
@@ -58,14 +58,14 @@ def test_a_forward_file_rounds_too(name, recipe, dtype, tmp_path):
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert rounds(model) > 3
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = stock_session(path)
     feeds = {i.name: case.feeds[i.name] for i in session.get_inputs()}
     names = [o.name for o in session.get_outputs()]
     stock = dict(zip(names, session.run(None, feeds)))
     np.savez(tmp_path / "feeds.npz", **feeds)
     run("run", path, "--data", tmp_path / "feeds.npz", "-o", tmp_path / "out.safetensors")
     ours = load_file(tmp_path / "out.safetensors")
-    exact = onnxruntime.InferenceSession(str(case.model)).run(names, feeds)
+    exact = stock_session(case.model).run(names, feeds)
     for y, output in zip(exact, names):
         size = np.abs(y).max()
         error = np.abs(stock[output] - y).max()

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from program import FIXTURES, reference, run, write_batch
 from safetensors.numpy import load_file
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 FLOAT, E8M0 = TensorProto.FLOAT, TensorProto.FLOAT8E8M0
 MODELS = ["mlp", "nanogpt", "llama", "vit"]
 RECIPES = ["tensorwise", "delayed", "static", "rowwise", "rowwise_with_gw_hp", "blockwise", "mxfp8",
@@ -89,8 +89,7 @@ def test_forward_is_the_same_in_stock_onnxruntime(case, recipe, tmp_path):
     assert types <= ({E8M0} if e8m0 else {FLOAT})
     path = tmp_path / "opened.onnx"
     onnx.save(opened(model), path)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"],
-                                           disabled_optimizers=NO_FOLDING if e8m0 else [])
+    session = stock_session(path, disabled_optimizers=NO_FOLDING if e8m0 else [])
     given = {name.removeprefix("input."): array for name, array in reference(case).items()}
     feeds = {i.name: given[i.name] for i in session.get_inputs() if i.name in given}
     stock = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds)))
@@ -115,8 +114,7 @@ def test_forward_is_the_same_in_stock_onnxruntime(case, recipe, tmp_path):
 
 def test_stock_onnxruntime_folds_no_constants_of_e8m0(tmp_path):
     """The reason for NO_FOLDING, which users need too: docs/fp8.md says so."""
-    path = str(rewritten("nanogpt", "mxfp8,scales:e8m0", tmp_path))
-    providers = ["CPUExecutionProvider"]
+    path = rewritten("nanogpt", "mxfp8,scales:e8m0", tmp_path)
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="Element type mismatch"):
-        onnxruntime.InferenceSession(path, providers=providers)
-    onnxruntime.InferenceSession(path, providers=providers, disabled_optimizers=NO_FOLDING)
+        stock_session(path)
+    stock_session(path, disabled_optimizers=NO_FOLDING)

@@ -104,8 +104,8 @@ def test_pack_holds_programs_and_libraries(tmp_path):
     for folder in (script.parent, built):
         folder.mkdir(parents=True)
     shutil.copy(ROOT / "scripts/gpu_check.sh", script)
-    for name in ("onnx-fp8", "libonnx_fp8_cuda.so", "test_cuda_device"):
-        shutil.copy(BIN, built / name)
+    for name, program in (("onnx-fp8", BIN), ("libonnx_fp8_cuda.so", "/bin/true"), ("test_cuda_device", "/bin/true")):
+        shutil.copy(program, built / name)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "add", "scripts"], cwd=tmp_path, check=True)
     done = subprocess.run([script, "--pack"], capture_output=True, text=True)
@@ -189,6 +189,7 @@ class FakeMachine:
         monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(history.time, "time", lambda: self.now)
         monkeypatch.setattr(runs, "run", self.run)
+        monkeypatch.setattr(end_to_end.subprocess, "Popen", self.no_driver)
         monkeypatch.setattr(gpu_check.shutil, "which", lambda name: name)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
         for name in compile_cache.environment(folder):
@@ -212,6 +213,9 @@ class FakeMachine:
             "--binary", self.folder / "program", "--tests", self.folder / "program")]) == 0, files[1].read_text()
         entries = json.loads(files[2].read_text())["entries"] if files[2].exists() else []
         return json.loads(files[0].read_text()), files[1].read_text(), {entry["section"]: entry for entry in entries}
+
+    def no_driver(self, command, **kwargs):
+        raise FileNotFoundError(command[0])
 
     def run(self, command, seconds, errors=True, **kwargs):
         words = [str(word) for word in command]

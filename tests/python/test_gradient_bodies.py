@@ -9,12 +9,11 @@ import subprocess
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, parser
 from onnx.reference import ReferenceEvaluator
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 DOMAIN = "onnx_fp8"
 OPSET = 19
 # Single precision: a few roundings of sums of up to some thousand elements.
@@ -54,7 +53,7 @@ def sessions(bodies, name, inputs, outputs, attributes):
     imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
     model = helper.make_model(graph, functions=functions, opset_imports=imports, ir_version=9)
     onnx.checker.check_model(model)
-    stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    stock = stock_session(model)
     return names[0], [ReferenceEvaluator(model), stock]
 
 

@@ -4,12 +4,11 @@ for every opset from 7 on. Each row of graph/onnx/upgrade.cc below opset 18 whos
 the change."""
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from program import losses, run
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 RNG = np.random.default_rng(0)
 
 
@@ -229,7 +228,7 @@ def test_means_what_onnxruntime_takes_it_for(name, opset, tmp_path):
     np.savez(tmp_path / "d.npz", **feeds)
     run("run", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
     got = np.load(tmp_path / "y.npz")
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = stock_session(proto)
     names = [output.name for output in session.get_outputs()]
     assert sorted(got.files) == sorted(names)
     for key, expected in zip(names, session.run(None, feeds), strict=True):
@@ -266,7 +265,7 @@ def test_trains_and_is_rewritten(opset, tmp_path):
     step = tmp_path / "step.onnx"
     run("rewrite", tmp_path / "m.onnx", "-o", step, "--recipe", "off", "--loss", "cross_entropy")
     for path in (tmp_path / "fp8.onnx", step):
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        session = stock_session(path)
         known = {"x": x, "labels": np.arange(8) % 16, "lr": np.array(.01, np.float32)}
         state = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
         feeds = {i.name: {**state, **known}[i.name] for i in session.get_inputs()}

@@ -4,13 +4,12 @@ import itertools
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from program import run
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 RNG = np.random.default_rng(0)
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -41,7 +40,7 @@ def results_here(model, inputs, folder):
 
 def check(model, inputs, folder, engine=None):
     if engine is None:
-        engine = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        engine = stock_session(model)
     expected = engine.run(None, inputs)
     got = results_here(model, inputs, folder)
     for output, want in zip(model.graph.output, expected, strict=True):
@@ -153,7 +152,7 @@ def test_first_or_middle_result_without_a_name(tmp_path, case):
     named = onnx.ModelProto.FromString(model.SerializeToString())
     for n in named.graph.node:
         n.output[:] = [name or "unread" for name in n.output]
-    session = onnxruntime.InferenceSession(named.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = stock_session(named)
     got = results_here(model, inputs, tmp_path)
     for name, want in zip(outputs.split(","), session.run(None, inputs), strict=True):
         np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-6)

@@ -8,12 +8,11 @@ import subprocess
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 BIN = os.environ["ONNX_FP8_BIN"]
 DOMAIN = "onnx_fp8"
 E4M3, E5M2 = 17, 19
@@ -48,7 +47,7 @@ class Runner:
         onnx.checker.check_model(full)
         self.names = [o.name for o in full.graph.output]
         self.reference = ReferenceEvaluator(full)
-        self.stock = onnxruntime.InferenceSession(full.SerializeToString(), providers=["CPUExecutionProvider"])
+        self.stock = stock_session(full)
 
     def run(self, **feeds):
         with np.errstate(all="ignore"):

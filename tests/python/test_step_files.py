@@ -16,6 +16,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from program import leave_out
 from safetensors.numpy import load_file, save_file
+from stock import stock_session
 
 BIN = os.environ["ONNX_FP8_BIN"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -40,7 +41,6 @@ LAYERS = {
     "nanogpt": ["blocks.0.*=off", "lm_head=delayed", "*.proj=rowwise"],
     "llama": ["model.layers.0.*=off", "lm_head=delayed", "*.down_proj=rowwise"],
 }
-onnxruntime.set_default_logger_severity(4)
 
 
 def corpus_folder():
@@ -152,8 +152,7 @@ def trained_losses(case, recipe, batch=None, more=()):
 def file_losses(path, feeds):
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
-    session = onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"])
+    session = stock_session(path)
     names = [output.name for output in session.get_outputs()]
     bindings = model.training_info[0].update_binding
     assert names[0] == "loss"
@@ -272,8 +271,7 @@ def test_micro_and_apply_files_train(recipe, tmp_path):
         onnx.checker.check_model(model, full_check=True)
         inputs.append({value.name for value in model.graph.input})
         bindings.append(model.training_info[0].update_binding)
-        sessions.append(onnxruntime.InferenceSession(
-            str(file), providers=["CPUExecutionProvider"]))
+        sessions.append(stock_session(file))
     state, losses = {}, []
 
     def run(which, feeds):
@@ -312,8 +310,7 @@ def test_forward_rewrite_keeps_the_rest(model, recipe, tmp_path):
         i.name for i in before.graph.input]
     inputs = {i.name for i in before.graph.input}
     feeds = {name: x for name, x in case.feeds.items() if name in inputs}
-    stock = onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
+    stock = stock_session(path).run(None, feeds)
     theirs = ReferenceEvaluator(after).run(None, feeds)
     scale = numpy.abs(stock[0]).max()
     assert numpy.abs(stock[0] - theirs[0]).max() <= 3e-2 * scale
@@ -324,8 +321,7 @@ def test_forward_rewrite_keeps_the_rest(model, recipe, tmp_path):
 
 def runs_in_stock(path, feeds):
     """The stock runtime's outputs, or None if it can't run the file."""
-    session = onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"])
+    session = stock_session(path)
     try:
         return session.run(None, feeds)
     except onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument:

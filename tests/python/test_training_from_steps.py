@@ -4,19 +4,18 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from program import leave_out, metrics_without_speed, run, state_bytes
 from rank_jobs import job_of, need_mpi
 from safetensors.numpy import load_file
+from stock import stock_session
 from test_step_files import ROOT, Case, corpus_folder, file_losses, trained_losses
 from test_tied_weights import language_model, write_tokens
 
 FIXTURES = ["mlp", "nanogpt", "llama", "vit"]
 RECIPES = ["off", "tensorwise", "delayed", "rowwise"]
 STEPS = 10
-onnxruntime.set_default_logger_severity(4)
 
 
 def case_of(name, tmp):
@@ -231,7 +230,7 @@ def write_state(path, fed):
 
 def run_in_stock(path, feeds, steps):
     """The state after `steps` steps. The new state of a run is fed to the next one."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = stock_session(path)
     names = [output.name for output in session.get_outputs()]
     fed, bindings = dict(feeds), onnx.load(path).training_info[0].update_binding
     for _ in range(steps):

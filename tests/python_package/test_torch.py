@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scripts in an environment that has PyTorch, with this package beside it."""
-import concurrent.futures
 import os
 import pathlib
 import re
@@ -45,9 +44,7 @@ def test_modules_of_others():
     if not packages:
         program.leave_out("modules of others beside PyTorch: their packages are not installed")
         pytest.skip("no packages of modules")
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda part: with_torch(ROOT / "scripts/modules.py", "--ci", f"--part={part}/2", packages=[packages]),
-                      range(2)))
+    with_torch(ROOT / "scripts/modules.py", "--ci", packages=[packages])
 
 
 def test_statistics_come_back():
