@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "base/check.h"
+
 namespace onnx_fp8 {
 namespace {
 
