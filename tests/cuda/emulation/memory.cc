@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -157,11 +158,22 @@ void Release(Allocation& a) {
 }
 
 Allocation* Find(const void* p) {
+  // A page belongs to one allocation for good.
+  struct Found {
+    uintptr_t page;
+    Allocation* allocation;
+  };
+  static std::array<Found, 1024> recent = {};
+  uintptr_t page = AddressOf(p) / kPage;
+  Found& found = recent[page % recent.size()];
+  if (found.allocation && found.page == page) return found.allocation;
   auto& all = TheMemory().all;
   auto next = all.upper_bound(AddressOf(p));
   if (next == all.begin()) return nullptr;
   Allocation& a = std::prev(next)->second;
-  return p < a.map_end + kPage ? &a : nullptr;
+  if (p >= a.map_end + kPage) return nullptr;
+  found = {page, &a};
+  return &a;
 }
 
 Allocation* FindBegin(const void* p) {
@@ -171,10 +183,7 @@ Allocation* FindBegin(const void* p) {
 }
 
 bool Reachable(const void* p, size_t bytes) {
-  // Most accesses are to the allocation of the last one.
-  static const Allocation* a = nullptr;
-  bool same = a && p >= a->begin && p < a->begin + a->bytes;
-  if (!same) a = Find(p);
+  const Allocation* a = Find(p);
   if (!a || !a->live() || p < a->begin) return false;
   size_t at = AddressOf(p) - AddressOf(a->begin);
   return at < a->bytes && bytes <= a->bytes - at;
