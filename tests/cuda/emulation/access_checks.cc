@@ -211,9 +211,11 @@ void CheckAccess(const Access& access) {
     CheckShared(access, SharedBegin(), SharedEnd(), cells);
   } else if (IsDynamicShared(p)) {
     CheckDynamicShared(access);
+  } else if (IsPrivate(p)) {
+    return;  // most accesses
   } else if (Reachable(p, access.bytes)) {
     CheckGlobal(access);
-  } else if (!IsPrivate(p)) {
+  } else {
     EndKernel(access);
   }
 }

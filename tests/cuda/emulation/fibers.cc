@@ -51,8 +51,10 @@ constexpr size_t kPieceBytes = kGuard + kStackBytes;
 constexpr int kSavedRegisters = 6;
 
 Context* left = nullptr;
+bool crosses = false;  // between the host and the device
 
 void Arrive([[maybe_unused]] void* fake_stack) {
+  if (!crosses) return;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack, &left->bottom, &left->bytes);
 #endif
@@ -62,8 +64,11 @@ void Arrive([[maybe_unused]] void* fake_stack) {
 
 void SwitchContext(Context& from, Context& to) {
   left = &from;
+  crosses = from.bottom != to.bottom;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.bytes);
+  if (crosses) {
+    __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.bytes);
+  }
 #endif
   onnx_fp8_switch_stack(&from.stack_pointer, to.stack_pointer);
   Arrive(from.fake_stack);
@@ -82,7 +87,8 @@ Stack* Stacks::Take() {
   if (idle_.empty()) {
     Check(stacks_.size() < most_, "expected at most ", most_,
           " stacks in an emulated block");
-    char* bottom = memory_ + stacks_.size() * kPieceBytes + kGuard;
+    size_t below = most_ - stacks_.size() - 1;
+    char* bottom = memory_ + below * kPieceBytes + kGuard;
     mprotect(bottom, kStackBytes, PROT_READ | PROT_WRITE);
     stacks_.push_back({{}, bottom});
     Prepare(stacks_.size() - 1);
@@ -104,7 +110,8 @@ void Stacks::StartOver() {
 std::optional<size_t> Stacks::PlaceOf(const void* p) const {
   size_t at =
       reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(memory_);
-  if (at >= stacks_.size() * kPieceBytes) return std::nullopt;
+  size_t end = most_ * kPieceBytes;
+  if (at < end - stacks_.size() * kPieceBytes || at >= end) return std::nullopt;
   return at % kPieceBytes;
 }
 
@@ -126,7 +133,7 @@ void Stacks::Prepare(size_t i) {
   *--p = nullptr;  // where a caller would be
   *--p = reinterpret_cast<void*>(main_);
   for (int r = 0; r < kSavedRegisters; ++r) *--p = nullptr;
-  stack.context = {p, stack.bottom, kStackBytes, nullptr};
+  stack.context = {p, memory_, most_ * kPieceBytes, nullptr};
 }
 
 }  // namespace onnx_fp8::emulation

@@ -3,8 +3,10 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -18,6 +20,7 @@ namespace onnx_fp8::emulation {
 namespace {
 
 constexpr int kNan = 0xFF;  // every byte of a NaN of any width
+constexpr size_t kNanBytes = size_t{4} << 20;
 // Bytes in front of an allocation that FindOverrun looks at, and behind.
 constexpr size_t kWatched = 256;
 
@@ -61,6 +64,30 @@ char* Reserve(size_t bytes) {
   void* p = mmap(nullptr, bytes + 2 * kPage, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? nullptr : static_cast<char*>(p) + kPage;
+}
+
+// A file of kNanBytes bytes that are NaN.
+int NanFile() {
+  static int file = [] {
+    int made = memfd_create("fresh device memory", MFD_CLOEXEC);
+    const std::string nan(kNanBytes, static_cast<char>(kNan));
+    ssize_t written = write(made, nan.data(), nan.size());
+    Check(written == static_cast<ssize_t>(kNanBytes),
+          "no memory for fresh device memory");
+    return made;
+  }();
+  return file;
+}
+
+// Maps the file's pages again and again, which costs nothing until somebody
+// touches them. Most pages of the blocks of pinned memory stay untouched.
+void MapNan(char* begin, char* end, int allowed) {
+  for (size_t bytes; begin < end; begin += bytes) {
+    bytes = std::min(kNanBytes, static_cast<size_t>(end - begin));
+    void* p = mmap(begin, bytes, allowed,
+                   MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, NanFile(), 0);
+    Check(p == begin, "can't map fresh device memory");
+  }
 }
 
 // Whether n bytes are as they were filled. n ≤ kWatched.
@@ -115,10 +142,9 @@ cudaError_t Allocate(bool device, size_t bytes, void** out,
 }
 
 void Revive(Allocation& a) {
-  Protect(a, true);
-  std::memset(a.map, kNan, MappedBytes(a));
+  a.open = !a.device;
+  MapNan(a.map, a.map_end, a.open ? PROT_READ | PROT_WRITE : PROT_NONE);
   a.state = Allocation::State::kLive;
-  if (a.device) Protect(a, false);
 }
 
 void Release(Allocation& a) {
@@ -132,11 +158,22 @@ void Release(Allocation& a) {
 }
 
 Allocation* Find(const void* p) {
+  // A page belongs to one allocation for good.
+  struct Found {
+    uintptr_t page;
+    Allocation* allocation;
+  };
+  static std::array<Found, 1024> recent = {};
+  uintptr_t page = AddressOf(p) / kPage;
+  Found& found = recent[page % recent.size()];
+  if (found.allocation && found.page == page) return found.allocation;
   auto& all = TheMemory().all;
   auto next = all.upper_bound(AddressOf(p));
   if (next == all.begin()) return nullptr;
   Allocation& a = std::prev(next)->second;
-  return p < a.map_end + kPage ? &a : nullptr;
+  if (p >= a.map_end + kPage) return nullptr;
+  found = {page, &a};
+  return &a;
 }
 
 Allocation* FindBegin(const void* p) {
@@ -146,10 +183,7 @@ Allocation* FindBegin(const void* p) {
 }
 
 bool Reachable(const void* p, size_t bytes) {
-  // Most accesses are to the allocation of the last one.
-  static const Allocation* a = nullptr;
-  bool same = a && p >= a->begin && p < a->begin + a->bytes;
-  if (!same) a = Find(p);
+  const Allocation* a = Find(p);
   if (!a || !a->live() || p < a->begin) return false;
   size_t at = AddressOf(p) - AddressOf(a->begin);
   return at < a->bytes && bytes <= a->bytes - at;
