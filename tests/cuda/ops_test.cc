@@ -378,6 +378,8 @@ y7: float[3,8,7] = Pad(x, two, , axis)
 y8: int64[6] = Pad<mode="reflect">(ints, two)
 )"},
     {"Resize", R"(input x: float[2,3,7,9]
+input few: float[1,1,2,3]
+const one: int64[4] = {1,1,1,1}
 const twice: float[4] = {1,1,2,2}
 const odd: float[4] = {1,1,1.7,0.6}
 const sizes: int64[4] = {2,3,5,20}
@@ -396,6 +398,7 @@ y7: float[2,3,7,9] = Resize<mode="linear">(x, , , same)
 y8: float[2,3,14,18] = Resize<mode="linear", coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=5.0>(x, roi, twice)
 y9: float[3,6,14,18] = Resize<mode="linear">(x, , all)
 y10: int64[6] = Resize(ints, , three)
+y11: float[1,1,1,1] = Resize<mode="linear">(few, , , one)
 )"},
     {"Einsum", R"(input a: float[5,7,33]
 input b: float[5,33,9]

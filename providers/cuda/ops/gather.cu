@@ -60,7 +60,6 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(Many<Gathering> many) {
 Gathering GatheringOf(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
-  Operand(ctx, 1);
   Indices indices = IndicesOf(ctx, 1, x.dim(axis));
   Tensor& y =
       ctx.Out(0, x.dtype(), GatheredShape(x.shape(), axis, ctx.In(1).shape()));
