@@ -79,11 +79,12 @@ def scan(**attributes):
 
 
 def hidden():
-    """The body's input hides a value of the outer graph, which has another rank: -2 is another axis there."""
-    body = helper.make_graph([node("Softmax", "x", "s", axis=-2)], "body",
+    """The body's input hides a value of the outer graph, which has another type: limits have the input's."""
+    body = helper.make_graph([node("Clip", "x", "c", min=-.5, max=.5)], "body",
                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
-                             [helper.make_tensor_value_info("s", TensorProto.FLOAT, None)])
-    return [node("Neg", "t", "x"), helper.make_node("Scan", ["x"], ["y"], num_scan_inputs=1, body=body)]
+                             [helper.make_tensor_value_info("c", TensorProto.FLOAT, None)])
+    return [node("Cast", "t", "x", to=TensorProto.DOUBLE), node("Neg", "x", "z"),
+            helper.make_node("Scan", ["t"], ["y"], num_scan_inputs=1, body=body)]
 
 
 # name: opsets, nodes, inputs, initializers
@@ -198,7 +199,7 @@ CASES = {
     "if": ([7, 10], branches(), {"x": X}, {}),
     "loop": ([7, 9], loop(), {"x": TABLE}, {}),
     "scan": ([8], scan(), {"x": floats(2, 3), "t": floats(2, 4, 3)}, {}),
-    "scan_hides": ([12], hidden(), {"t": X}, {}),
+    "scan_hides": ([10], hidden(), {"t": X}, {}),
     "scan_reversed": ([8], scan(directions=[1]), {"x": floats(2, 3), "t": floats(2, 4, 3)}, {}),
 }
 # Below IR 4 every initializer is an input too.

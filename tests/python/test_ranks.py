@@ -5,9 +5,11 @@ import os
 import subprocess
 
 import numpy as np
+import onnx
 import pytest
 from program import BIN, FIXTURES, losses, metrics, run, write_batch, write_random
 from rank_jobs import LAUNCHER, need_mpi
+from test_training_info import by_blocks, data
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
 GPT = FIXTURES / "nanogpt" / "d18.onnx"
@@ -175,3 +177,16 @@ def test_errors(tmp_path):
     text = ranks(2, "train", *flags, mesh="dp=3", code=1).stderr
     assert "[MPI] expected 3 ranks, the product of the mesh, got 2 from " in text
     assert not (tmp_path / "run").exists()
+
+
+def test_a_step_of_a_file_is_for_one_process(tmp_path):
+    ours, other = tmp_path / "step.onnx", tmp_path / "other.onnx"
+    run("rewrite", MLP, "-o", ours, *CE, "--shape", "batch=2")
+    onnx.save(by_blocks(), other)
+    flags = "--batch-size", 2, "--steps", 1, "--out", tmp_path / "run", "--data", tmp_path / "d.npz"
+    write_random(tmp_path / "d.npz", 8)
+    text = ranks(2, "train", ours, *flags, code=1).stderr
+    assert "expected the model that the step was made from for several ranks, with the options of the step" in text, text
+    data(tmp_path)
+    text = ranks(2, "train", other, *flags, code=1).stderr
+    assert "expected one process, because a file has no sums over ranks" in text, text
