@@ -116,9 +116,10 @@ def _pytest_suites(test, command, environment, folder):
 
 
 def _limit_memory(command):
-    """A broken size may ask for all memory of the machine."""
+    """A broken size may ask for all memory of the machine. Not the address space: the
+    emulated GPU uses no address twice."""
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return ["prlimit", f"--as={whole // WORKERS}", "--core=0", "--", *command]
+    return ["prlimit", f"--data={whole // WORKERS}", "--core=0", "--", *command]
 
 
 def run(suite, folder, variables, seconds):
