@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from program import run
 from safetensors.numpy import load_file, save_file
+from stock import stock_session
 
 EPSILON, MOMENTUM = 1e-5, 0.75
 SAMPLES, CHANNELS = 6, 4
@@ -136,7 +136,7 @@ def test_a_model_is_exported_in_evaluation_mode(tmp_path, opset, function):
     assert weights["bn.num_batches_tracked"] == 3 and weights["bn.num_batches_tracked"].dtype == np.int64
     onnx.checker.check_model(onnx.load(tmp_path / "t.onnx"), full_check=True)
     data = np.load(tmp_path / "d.npz")
-    stock = onnxruntime.InferenceSession(tmp_path / "t.onnx", providers=["CPUExecutionProvider"])
+    stock = stock_session(tmp_path / "t.onnx")
     y, mean = stock.run(None, {"x": data["x"]})
     loss = json.loads(run("eval", tmp_path / "run", "--data", tmp_path / "d.npz", "--json").stdout)["loss"]
     assert ((y - data["labels"]) ** 2).mean() == pytest.approx(loss, rel=1e-4)
@@ -190,6 +190,6 @@ def test_a_whole_state_dict_is_a_start(tmp_path):
         want = ((normalized(x @ given["fc.weight"], *stats, given) - labels) ** 2).mean()
         done = run("eval", out, "--data", tmp_path / "d.npz", "--json")
         assert json.loads(done.stdout)["loss"] == pytest.approx(want, rel=1e-4)
-        [y] = onnxruntime.InferenceSession(tmp_path / "t.onnx", providers=["CPUExecutionProvider"]).run(
+        [y] = stock_session(tmp_path / "t.onnx").run(
             None, {"x": np.load(tmp_path / "d.npz")["x"]})
         assert ((y - labels) ** 2).mean() == pytest.approx(want, rel=1e-4)

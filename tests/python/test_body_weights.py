@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from program import metrics, run
 from safetensors.numpy import load_file
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 value = helper.make_tensor_value_info
 WIDTHS = {8000: 5, 16000: 9}
@@ -127,7 +126,7 @@ def test_export_puts_them_back(form, mark, in_function, tmp_path):
     losses = [json.loads(run("eval", path, *flags, *evaluate).stdout)["loss"]
               for path, flags in [(tmp_path / "run", []), (exported, FLAGS), (model, FLAGS)]]
     assert losses[0] == losses[1] < losses[2]
-    session = onnxruntime.InferenceSession(str(exported), providers=["CPUExecutionProvider"])
+    session = stock_session(exported)
     feeds = {i.name: data[i.name] for i in session.get_inputs()}
     np.testing.assert_allclose(np.mean((session.run(None, feeds)[0] - data["labels"]) ** 2), losses[0], rtol=1e-5)
     if in_function:

@@ -5,12 +5,12 @@ import subprocess
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx.external_data_helper import set_external_data
 from program import BIN, FIXTURES, losses, run, state_bytes, write_batch
 from rank_jobs import LAUNCHER, need_mpi
 from safetensors.numpy import load_file
+from stock import stock_session
 
 FLAGS = ["--loss", "cross_entropy", "--batch-size", 4, "--no-shuffle", "--lr", 0.01, "--seed", 7]
 DRAWN = ["--init", "normal:0.02"]
@@ -48,7 +48,7 @@ def test_trains_and_goes_on(files, tmp_path):
     weights = load_file(tmp_path / "w.safetensors")
     assert all(np.isfinite(w).all() for w in weights.values())
     run("export", tmp_path / "whole", "-o", tmp_path / "trained.onnx")
-    onnxruntime.InferenceSession(tmp_path / "trained.onnx", providers=["CPUExecutionProvider"])
+    stock_session(tmp_path / "trained.onnx")
 
 
 def test_inspect_needs_no_numbers(files):

@@ -7,10 +7,10 @@ import resource
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx.external_data_helper import set_external_data
 from program import FIXTURES, run, start
+from stock import stock_session
 
 ONE, SPLIT = ["w.bin"], ["w.bin", "parts/a.bin", "parts/deep/b.bin"]
 RECIPE = ["--recipe", "tensorwise"]
@@ -35,7 +35,7 @@ def references(path):
 
 
 def outputs(path):
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = stock_session(path)
     x = np.random.default_rng(0).normal(size=(4, 24)).astype(np.float32)
     return session.run(None, {"x": x})
 

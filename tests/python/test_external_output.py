@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 from program import FIXTURES, reference, run, write_random
+from stock import stock_session
 from test_external_data import write_holes, write_model
 
 MLP = FIXTURES / "mlp" / "d18.onnx"
@@ -17,7 +18,7 @@ onnxruntime.set_default_logger_severity(4)
 
 
 def session(path):
-    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return stock_session(path)
 
 
 def feeds():

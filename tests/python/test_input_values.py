@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from program import losses, run
 from safetensors.numpy import load_file
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 RATES = [8000, 16000]
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 value = helper.make_tensor_value_info
@@ -72,7 +71,7 @@ def model(tmp_path_factory):
 def test_run_is_stock_onnxruntime(model, tmp_path, rate, some):
     np.savez(tmp_path / "d.npz", **feeds(rate, some))
     run("run", model, "--data", tmp_path / "d.npz", "-o", tmp_path / "o.npz")
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    session = stock_session(model)
     want = session.run(None, feeds(rate, some))[0]
     np.testing.assert_allclose(np.load(tmp_path / "o.npz")["out"], want, rtol=1e-5, atol=1e-6)
 
@@ -100,7 +99,7 @@ def test_train_and_written_step_take_the_value(model, tmp_path):
         step = tmp_path / f"step{rate}.onnx"
         run("rewrite", model, "-o", step, *flags, "--shape", "batch=8", "--value", f"sr={rate},times=2", "--value",
             "some=false")
-        session = onnxruntime.InferenceSession(str(step), providers=["CPUExecutionProvider"])
+        session = stock_session(step)
         assert {i.name for i in session.get_inputs()}.isdisjoint({"sr", "times", "some"})
         state = {"x": feeds(rate)["x"], "labels": np.zeros((8, 2), np.float32)}
         state |= {i.name: feeds(rate)[i.name] for i in session.get_inputs() if i.name == "keep"}

@@ -2,12 +2,11 @@
 """Odd files that stock onnxruntime reads: `onnx-fp8 run` gives the same results."""
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from program import run
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 BYTES = bytes([0, 1, 2, 255])
 
 
@@ -24,7 +23,7 @@ def check(folder, twin="m.onnx"):
     x = np.array([1, -2, 3, -4], np.float32)
     np.savez(folder / "d.npz", x=x)
     run("run", folder / "m.onnx", "--data", folder / "d.npz", "-o", folder / "y.npz")
-    session = onnxruntime.InferenceSession(folder / twin, providers=["CPUExecutionProvider"])
+    session = stock_session(folder / twin)
     np.testing.assert_array_equal(np.load(folder / "y.npz")["y"], session.run(None, {"x": x})[0])
 
 

@@ -3,13 +3,12 @@
 keeps all rows and weights them with a mask."""
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
 from program import run
 from safetensors.numpy import load_file
+from stock import stock_session
 
-onnxruntime.set_default_logger_severity(4)
 HEAD = '<ir_version: 10, opset_import: ["": 20]> g (float[6, 4] x, bool[6] m) => (float[2] y, float loss) '
 DENSE = "p = MatMul(x, w) a = Add(p, b) h = Tanh(a) f0 = Cast<to = 1>(m) f = Unsqueeze(f0, one) "
 PICK = "p = MatMul(x, w) a = Add(p, b) n = NonZero(m) at = Transpose<perm = [1, 0]>(n) r = GatherND(a, at) "
@@ -98,7 +97,7 @@ def test_results_are_those_of_onnxruntime(name, mask, tmp_path):
     model = write(PAIRS[name][0], tmp_path / "m.onnx")
     arrays = feeds(mask, tmp_path / "d.npz")
     run("run", model, "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
-    expected, _ = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, arrays)
+    expected, _ = stock_session(model).run(None, arrays)
     np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -128,5 +127,5 @@ def test_more_rows_than_there_are(tmp_path):
     assert "expected indices in -2…1, got 2" in done.stderr
     arrays = feeds("one", tmp_path / "d.npz")
     run("run", model, "--data", tmp_path / "d.npz", "-o", tmp_path / "y.npz")
-    expected, _ = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, arrays)
+    expected, _ = stock_session(model).run(None, arrays)
     np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected, rtol=1e-5)
