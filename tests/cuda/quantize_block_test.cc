@@ -26,8 +26,8 @@ struct BlockSizes {
 
 // 0: the whole axis.
 const BlockSizes kQuantizedBlocks[] = {
-    {1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128}, {1, 32}, {32, 1},
-    {1, 64}, {64, 1}, {0, 0},   {2, 3},   {2, 48},    {150, 7}};
+    {1, 0},  {0, 1},  {1, 128}, {128, 1}, {128, 128}, {1, 32},  {32, 1},
+    {1, 64}, {64, 1}, {0, 0},   {2, 3},   {2, 16},    {150, 7}, {2, 48}};
 
 int64_t BlocksAlong(int64_t size, int64_t block) {
   return block == 0 ? 1 : (size + block - 1) / block;
