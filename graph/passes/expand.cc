@@ -255,9 +255,9 @@ std::unique_ptr<Graph> BodyGraphOf(const Node& node, int opset) {
 
 void ExpandNode(Graph& graph, Node& node, const Evaluator* evaluator,
                 Spending* spending) {
-  Check(FactsOf(node).kind != OpKind::kCollective || node.Int("ranks", 1) == 1,
-        "[", node.Where(), "] expected a kernel for a collective of ",
-        node.Int("ranks", 1), " ranks, got none: its body is that of one rank");
+  Check(!IsCollective(node) || node.Int("ranks", 1) == 1, "[", node.Where(),
+        "] expected a kernel for a collective of ", node.Int("ranks", 1),
+        " ranks, got none: its body is that of one rank");
   std::unique_ptr<Graph> open = BodyGraphOf(node, graph.opset);
   std::map<std::string, Shape> shapes;
   for (const Value* input : open->inputs) {

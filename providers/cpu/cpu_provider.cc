@@ -127,7 +127,7 @@ class CpuEvaluator : public Evaluator {
  public:
   // A collective needs all ranks, whatever its operands are.
   bool CanEvaluate(const Node& node) const override {
-    return FactsOf(node).kind != OpKind::kCollective &&
+    return !IsCollective(node) &&
            CpuKernels().Find(node.domain, node.op) != nullptr;
   }
 

@@ -95,8 +95,9 @@ std::vector<CollectiveCall> ChainCollectives(
     std::vector<std::pair<int, int>>* edges) {
   std::vector<CollectiveCall> calls;
   if (std::ranges::none_of(
-          nodes, [](const Node* node) { return IsCollective(*node); }))
+          nodes, [](const Node* node) { return IsCollective(*node); })) {
     return calls;
+  }
   std::vector<int> given(nodes.size());
   std::iota(given.begin(), given.end(), 0);
   std::vector<InPlaceWrite> none;
