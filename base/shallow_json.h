@@ -16,7 +16,7 @@ using JsonKeyVisitor = std::function<void(int depth, const std::string& key)>;
 // (is_discarded()) if the text is no JSON. Errors: values deeper than `depth`,
 // too many keys for an ordered object; the message begins with `expected`
 // ("[recipe.json] expected a recipe"). `visit` may be empty; its errors pass
-// through. `Json` is nlohmann::json or nlohmann::ordered_json.
+// through. `Json` must be nlohmann::json or nlohmann::ordered_json.
 template <typename Json = nlohmann::json>
 Json ParseShallowJson(const char* text, size_t size, int depth,
                       const std::string& expected,

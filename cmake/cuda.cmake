@@ -52,7 +52,7 @@ function(cudnn_objects variable)
     cuda_headers)
   # The frontend takes a minute with -O2, and starts kernels of a millisecond.
   target_compile_options(cudnn_plans PRIVATE -O1)
-  # Its headers are most of what a plan takes.
+  # Most of a plan's time to compile goes into the frontend's headers.
   if(combines_files)
     set_target_properties(cudnn_plans PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
@@ -69,8 +69,8 @@ endfunction()
 # of one GPU, so all are made of the same PTX: its front end is most of nvcc's
 # time. Without fused multiply-adds element-wise results equal the CPU's. What
 # ptxas says of each kernel is kept for scripts/check_ptxas.py.
-# Compression for size makes the code for the GPU a fifth as large, in a tenth of
-# nvcc's time.
+# Compression for size makes the code for the GPU a fifth as large, and takes a
+# tenth of nvcc's time.
 set(cuda_code sm_90a,compute_90)
 if(ONNX_FP8_CUDA_BLACKWELL AND cuda_architectures MATCHES "compute_100")
   string(PREPEND cuda_code sm_100a,)
@@ -80,9 +80,10 @@ set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
   -Xcompiler -fPIC,-fvisibility=hidden
   "-gencode=arch=compute_90,code=[${cuda_code}]")
 
-# cuda_units(<variable> <source>...): files that include the sources. Where
-# files are combined, a unit has those of a folder, up to the one that fills
-# 32 KiB: so it takes about as long as the largest source.
+# cuda_units(<variable> <source>...): the files that nvcc compiles, each of which
+# includes sources. Where files are combined, a unit includes the next sources of
+# a folder until they have 32 KiB. So no unit takes much longer than the largest
+# source alone.
 function(cuda_units variable)
   set(units)
   foreach(file IN LISTS ARGN)

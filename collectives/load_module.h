@@ -8,7 +8,8 @@
 
 namespace onnx_fp8 {
 
-// No folder has the module's file: the build has no such part.
+// The error of LoadModule when no folder has the module's file: this build was
+// made without that part.
 class NoModule : public Error {
  public:
   using Error::Error;

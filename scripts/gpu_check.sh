@@ -11,8 +11,8 @@
 #                        [--only SECTIONS] [--logs FOLDER] [--history FOLDER]
 #                        [--compile-cache FOLDER] [--provider cpu] [--quick]
 #
-# --pack runs where the programs were built (docs/cuda.md). It copies onnx-fp8 and
-# its libonnx_fp8_cuda.so, test_cuda_device and the libraries that they are
+# --pack runs where the programs were built (docs/cuda.md). It copies onnx-fp8
+# and its libonnx_fp8_cuda.so, test_cuda_device and the libraries that they are
 # linked to, except the compiler's and C's, into build/release/pack, without
 # symbols, compressed, and writes the graph of a large model beside them. The
 # tree and this folder are all that must travel. --torchao adds that package,

@@ -17,9 +17,10 @@ namespace onnx_fp8 {
 // Names of the providers. The first is the default.
 std::vector<std::string> ProviderNames();
 
-// Whether this build has that provider's kernels: the kernels of cuda lie in a
-// library that a build may lack. A machine needs no device. Errors: there is no
-// provider of that name; its library is damaged, or another build's.
+// Whether this build has the provider's kernels. The kernels of cuda lie in a
+// library, which some builds lack. The machine needs no GPU for the answer.
+// Errors: no provider has that name; the library is damaged, or belongs to
+// another build.
 bool HasProvider(const std::string& name);
 
 // Errors: there is no provider of that name; the message lists the names. This

@@ -29,7 +29,7 @@ bool IsUsable(const std::string& provider) {
   try {
     return HasProvider(provider);
   } catch (const Error&) {
-    return false;  // its own line says why
+    return false;  // the line of the provider says why
   }
 }
 

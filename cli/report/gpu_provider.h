@@ -10,11 +10,12 @@
 
 namespace onnx_fp8 {
 
-// The option `provider`, or cuda if this build has its library, or cpu.
-// Errors: HasProvider's.
+// The provider that the option `provider` names. Without that option: cuda if
+// this build has its library, otherwise cpu. Errors: HasProvider's.
 std::string ProviderForGpu(const OptionSet& flags);
 
-// Adds a note if the provider's kernels are not a GPU's.
+// Adds a note to `notes` if the provider runs on the CPU: a GPU's plan needs
+// other memory.
 void NoteKernels(const std::string& provider, const std::string& gpu,
                  std::vector<std::string>& notes);
 

@@ -116,8 +116,8 @@ def _pytest_suites(test, command, environment, folder):
 
 
 def _limit_memory(command):
-    """A broken size may ask for all memory of the machine. Not the address space: the
-    emulated GPU uses no address twice."""
+    """A mutant with a broken size may ask for all memory of the machine. The address
+    space has no limit, because the emulated GPU never uses an address twice."""
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return ["prlimit", f"--data={whole // WORKERS}", "--core=0", "--", *command]
 

@@ -126,7 +126,8 @@ TEST_F(CopyFileTest, ASourceThatIsCutIsNoHole) {
   EXPECT_EQ(CountFiles(dir_), 1u);
 }
 
-// Nothing is left to copy; that is no interrupted call, whatever errno says.
+// At the end of the source the call copies nothing. An old EINTR in errno does
+// not make it an interrupted call.
 TEST_F(CopyFileTest, TheEndOfASourceIsNoInterruption) {
   WriteText(from_, "1234");
   Descriptor source(open(from_.c_str(), O_RDONLY));

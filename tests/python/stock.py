@@ -7,7 +7,8 @@ onnxruntime.set_default_logger_severity(4)
 
 
 def stock_session(model, **kwargs):
-    """`model`: a path or a ModelProto. One thread: others spin between the small nodes of tests."""
+    """`model`: a path or a ModelProto. The session runs on one thread: more threads would spin between
+    the small nodes of tests."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)

@@ -55,7 +55,7 @@ def test_a_missing_library(program):
         assert missing in text and text.endswith(f", got none: {BUILDS}\n"), text
     version = version_of(program)
     assert version["providers"] == "cpu" and version["cuda"].startswith(missing)
-    # What `plan` and `inspect --gpu` choose themselves needs no library, but the plan is not a GPU's.
+    # Without `--provider`, `plan` and `inspect --gpu` need no library. They say that the plan is the CPU's.
     for words in FORECASTS:
         shown = subprocess.run([program, *words], text=True, check=True, capture_output=True).stdout
         assert "the forecast for h100 has the kernels and the plan of the provider cpu" in shown
@@ -65,7 +65,7 @@ def test_files_that_are_not_the_library(program):
     program.with_name(NAME).write_text("no library")
     cannot_open = f"[provider cuda] cannot open {program.with_name(NAME)}: "
     assert cannot_open in train(program)
-    for words in FORECASTS:  # not a forecast for the CPU
+    for words in FORECASTS:  # a damaged library is an error, not a missing one
         assert cannot_open in complaint(program, *words)
     version = version_of(program)
     assert version["providers"] == "cpu" and version["cuda"].startswith(cannot_open)

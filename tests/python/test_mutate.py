@@ -171,7 +171,7 @@ ENDLESS = """\
 #include <unistd.h>
 
 int Endless(int x) {
-  for (; x > 0; usleep(1000)) x -= 1;  // asleep, a mutant without an end takes no time from other tests
+  for (; x > 0; usleep(1000)) x -= 1;  // an endless mutant that sleeps takes no time from other tests
   return x;
 }
 """

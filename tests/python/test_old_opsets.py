@@ -79,7 +79,7 @@ def scan(**attributes):
 
 
 def hidden():
-    """The body's input hides a value of the outer graph, which has another type: limits have the input's."""
+    """The body's input has the name of an outer value of another type. The limits of Clip take the type of the input."""
     body = helper.make_graph([node("Clip", "x", "c", min=-.5, max=.5)], "body",
                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
                              [helper.make_tensor_value_info("c", TensorProto.FLOAT, None)])

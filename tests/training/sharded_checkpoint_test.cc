@@ -48,7 +48,8 @@ std::string NewestOf(const std::string& dir) {
   return dir + "/checkpoints/" + ReadText(dir + "/latest").substr(0, 13);
 }
 
-// A program that does not know the form refuses the number.
+// The version of the checkpoint's format. Programs refuse a version that they
+// do not know.
 int VersionOf(const std::string& dir) {
   return Json::parse(ReadText(NewestOf(dir) + "/manifest.json"))["version"];
 }

@@ -212,7 +212,7 @@ void CheckAccess(const Access& access) {
   } else if (IsDynamicShared(p)) {
     CheckDynamicShared(access);
   } else if (IsPrivate(p)) {
-    return;  // most accesses
+    return;  // as most accesses are
   } else if (Reachable(p, access.bytes)) {
     CheckGlobal(access);
   } else {

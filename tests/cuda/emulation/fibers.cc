@@ -51,7 +51,7 @@ constexpr size_t kPieceBytes = kGuard + kStackBytes;
 constexpr int kSavedRegisters = 6;
 
 Context* left = nullptr;
-bool crosses = false;  // between the host and the device
+bool crosses = false;  // the last switch: from host to device, or back
 
 void Arrive([[maybe_unused]] void* fake_stack) {
   if (!crosses) return;

@@ -13,8 +13,8 @@ namespace onnx_fp8::emulation {
 // Where something that does not run now goes on.
 struct Context {
   void* stack_pointer = nullptr;
-  // Its stack, for AddressSanitizer, which takes the stacks of a Stacks for
-  // one: a call for each switch would take as long as the switches.
+  // The stack that AddressSanitizer is told of. All stacks of a Stacks are one
+  // stack to it, because telling it of each switch takes as long as the switch.
   const void* bottom = nullptr;
   size_t bytes = 0;
   void* fake_stack = nullptr;
@@ -32,8 +32,9 @@ struct Stack {
 };
 
 // Stacks lie side by side in one piece of memory, each behind a guard, so that
-// an address tells its stack. The first one is at the end, because
-// AddressSanitizer cleans 64 MiB at most before the end of a stack.
+// an address tells its stack. The first stack lies at the end of the memory:
+// AddressSanitizer, which sees one large stack, resets its marks for the last
+// 64 MiB only.
 class Stacks {
  public:
   // At most `most` stacks. Each begins with `main`, which never returns.

@@ -79,8 +79,8 @@ int NanFile() {
   return file;
 }
 
-// Maps the file's pages again and again, which costs nothing until somebody
-// touches them. Most pages of the blocks of pinned memory stay untouched.
+// Maps the file one time after the other. The system copies a page when
+// somebody writes to it; most pages of pinned memory are never touched.
 void MapNan(char* begin, char* end, int allowed) {
   for (size_t bytes; begin < end; begin += bytes) {
     bytes = std::min(kNanBytes, static_cast<size_t>(end - begin));
@@ -158,7 +158,7 @@ void Release(Allocation& a) {
 }
 
 Allocation* Find(const void* p) {
-  // A page belongs to one allocation for good.
+  // No page ever belongs to a second allocation.
   struct Found {
     uintptr_t page;
     Allocation* allocation;

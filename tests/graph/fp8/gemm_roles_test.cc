@@ -88,7 +88,8 @@ y: float[2,3,24], lse: float[2,4,3] = onnx_fp8.Attention)" +
                           heads + R"((q, k, v)
 dq: float[2,3,32], dk: float[2,5,32], dv: float[2,5,24] = onnx_fp8.AttentionGrad)" +
                           heads + "(dy, q, k, v, y, lse)\n");
-  // Of 2 batches, 4 heads, 3 queries and 5 keys of width 8, values of width 6.
+  // The operands have 2 batches and 4 heads: 3 queries and 5 keys of width 8,
+  // and 5 values of width 6.
   std::vector<std::array<int64_t, 3>> sizes;
   for (const GemmInfo& gemm : ClassifyGemms(*graph, graph->Find("dy"), {})) {
     EXPECT_EQ(gemm.role, GemmRole::kNone);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels that allow a result to lie in an operand's memory: the result must be
-// the same with and without that.
+// Some kernels can write a result into the memory of an operand. The result
+// must be the same as in memory of its own.
 #include <gtest/gtest.h>
 
 #include "base/check.h"
