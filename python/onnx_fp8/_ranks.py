@@ -2,6 +2,7 @@
 import atexit
 import functools
 import sys
+import traceback
 
 from . import _core
 
@@ -12,7 +13,12 @@ def watch_ranks():
     before = sys.excepthook
 
     def end(kind, error, trace):
-        before(kind, error, trace)
+        if before is sys.__excepthook__ and sys.stderr:
+            # Python writes a traceback piece by piece, and the pieces of several ranks would mix.
+            sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
+            sys.stderr.flush()
+        else:
+            before(kind, error, trace)
         _core.abort_ranks(f"{kind.__name__}: {error}")
 
     sys.excepthook = end
