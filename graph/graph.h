@@ -57,7 +57,11 @@ constexpr bool IsState(Role role) { return role >= Role::kMoment; }
 const char* Name(Role role);
 
 // The part of a step that a node belongs to, for reports. Files do not keep it.
-enum class Part { kModel, kOptimizer };
+enum class Part {
+  kModel,
+  kOptimizer,
+  kRecomputed,  // in the backward, what the forward has computed before
+};
 
 struct Value {
   std::string name;

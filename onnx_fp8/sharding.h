@@ -16,9 +16,8 @@ enum class Sharding {
   // step. It adds each gradient over the ranks at once, in each micro-batch.
   kGradients,
   // ZeRO-3 (PyTorch's FULL_SHARD): a rank has a whole parameter only while the
-  // forward reads it, and again while the backward reads it. (If a rank makes
-  // an FP8 copy of a whole weight, the copy stays between forward and
-  // backward.)
+  // forward reads it, and again while the backward reads it. FP8 copies of a
+  // whole weight are made again, too.
   kParameters,
 };
 

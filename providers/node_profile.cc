@@ -21,6 +21,7 @@ std::string ShapeOf(const Node& node) {
 }
 
 std::string RoleOf(const Node& node) {
+  if (node.part == Part::kRecomputed) return "recompute";
   std::string role = NodeNote(node, "role");
   if (!role.empty()) return role;
   switch (FactsOf(node).kind) {

@@ -289,6 +289,7 @@ class Reporter {
         options_.loss_scaling,
         {options_.recipe, options_.filter, names_, scales_, any_m},
         LossChunkBytes(options_.loss_chunk_bytes, options_.provider),
+        options_.recompute,
         1,
         evaluator_.get(),
         false,
@@ -379,6 +380,7 @@ class Reporter {
   void Closed(const Shapes& shapes) {
     StepGraph step = Build(shapes);
     AddLayers(step);
+    if (!step.recomputed.empty()) report_.notes.push_back(step.recomputed);
     report_.specialize = step.specialized;
     NoteUnread(step.specialized);
     for (const GemmDecision& d : step.fp8.decisions) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/dependence.h"
 #include "graph/op_facts.h"
 #include "graph/passes/dead_code.h"
 
@@ -17,15 +18,16 @@ class Splitter {
 
   std::unique_ptr<Graph> Run() {
     std::vector<Node*> moved;
+    std::unordered_set<const Value*> known;
     for (Node& node : graph_.nodes()) {
-      if (!DependsOnStateAlone(node)) continue;
-      for (const Value* out : node.outputs()) known_.insert(out);
+      if (!DependsOnStateAlone(node, known)) continue;
       const OpFacts& facts = FactsOf(node);
-      bool moves = facts.collective == Collective::kAllGather
-                       ? gathers_
-                       : facts.kind == OpKind::kCollective ||
-                             facts.kind == OpKind::kQuantize;
-      if (moves) moved.push_back(&node);
+      // A copy of a gathered tensor stays with its gather.
+      if (facts.collective == Collective::kAllGather && !gathers_) continue;
+      known.insert(node.outputs().begin(), node.outputs().end());
+      if (IsCollective(node) || facts.kind == OpKind::kQuantize) {
+        moved.push_back(&node);
+      }
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();
@@ -41,17 +43,6 @@ class Splitter {
   }
 
  private:
-  bool DependsOnStateAlone(const Node& node) const {
-    bool subgraphs = std::ranges::any_of(node.attributes, [](const auto& a) {
-      return std::holds_alternative<std::shared_ptr<Graph>>(a.second);
-    });
-    return !subgraphs && !node.inputs().empty() &&
-           std::ranges::all_of(node.inputs(), [&](const Value* value) {
-             return !value || known_.contains(value) ||
-                    (value->is_initializer() && !value->is_input);
-           });
-  }
-
   // Removes the node: its results become inputs, which the copy computes.
   void Replace(Node* node, const Node& copy) {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
@@ -119,7 +110,6 @@ class Splitter {
   const bool gathers_;
   std::unique_ptr<Graph> copies_;
   std::unordered_map<const Node*, Node*> copied_;
-  std::unordered_set<const Value*> known_;
   std::vector<std::pair<Value*, std::string>> renamed_;
 };
 

@@ -27,8 +27,11 @@ class Kinds {
       bool depends = std::ranges::any_of(node.inputs(), [&](const Value* in) {
         return backward_.contains(in);
       });
-      if (!depends) continue;
-      backward_.insert(node.outputs().begin(), node.outputs().end());
+      const bool again = node.part == Part::kRecomputed;
+      if (!depends && !again) continue;
+      if (depends) {
+        backward_.insert(node.outputs().begin(), node.outputs().end());
+      }
       for (const Value* in : node.inputs()) {
         if (in && !view) saved_.insert(Root(in));
       }
@@ -68,6 +71,9 @@ class Kinds {
     if (value.is_input) return MemoryKind::kInput;
     if (value.is_initializer()) return MemoryKind::kConstant;
     if (backward_.contains(&value)) return MemoryKind::kActivationGradient;
+    if (value.producer->part == Part::kRecomputed) {
+      return MemoryKind::kTemporary;
+    }
     return saved_.contains(&value) ? MemoryKind::kSavedActivation
                                    : MemoryKind::kTemporary;
   }

@@ -121,7 +121,9 @@ class Simulation {
     row->seconds += seconds;
     row->flops += FactsOf(node).flops(node);
     time_.compute += seconds;
-    time_.model_flops += ModelFlops(node);
+    if (node.part != Part::kRecomputed) {
+      time_.model_flops += ModelFlops(node);
+    }
     return seconds;
   }
 

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/dependence.h"
 #include "graph/op_facts.h"
 #include "training/ranks/node_places.h"
 
@@ -51,13 +52,7 @@ class Mover {
   void FindLayers() {
     std::unordered_set<const Value*> known;
     for (Node* node : places_.order()) {
-      const bool state =
-          !node->inputs().empty() && node->Subgraphs().empty() &&
-          std::ranges::all_of(node->inputs(), [&](const Value* v) {
-            return !v || known.contains(v) ||
-                   (v->is_initializer() && !v->is_input);
-          });
-      if (!state) continue;
+      if (!DependsOnStateAlone(*node, known)) continue;
       known.insert(node->outputs().begin(), node->outputs().end());
       if (FactsOf(*node).collective != Collective::kAllGather ||
           node->out(0)->uses.empty()) {

@@ -7,13 +7,22 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/dependence.h"
 #include "graph/op_facts.h"
+#include "graph/passes/recompute.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/sharded_state.h"
 #include "training/ranks/share_amaxes.h"
 
 namespace onnx_fp8 {
 namespace {
+
+bool ReadsAny(const Node& node,
+              const std::unordered_set<const Value*>& values) {
+  return std::ranges::any_of(node.inputs(), [&](const Value* value) {
+    return values.contains(value);
+  });
+}
 
 // A parameter, or its rounding, of which this rank has a part.
 struct Parts {
@@ -26,12 +35,13 @@ class Sharder {
  public:
   Sharder(Graph& graph, const ShardOptions& options)
       : graph_(graph), options_(options) {
+    if (options.spec.what == Sharding::kParameters && options.seed) {
+      backward_ = StepHalves(graph, options.seed).backward;
+      RecomputeInBackward(graph, MadeOfWholes(), &backward_);
+    }
     for (Node& node : graph.nodes()) {
       position_[&node] = order_.size();
       order_.push_back(&node);
-    }
-    if (options.spec.what == Sharding::kParameters && options.seed) {
-      FindBackward(options.seed);
     }
   }
 
@@ -60,15 +70,39 @@ class Sharder {
   }
 
  private:
-  void FindBackward(const Value* seed) {
-    std::unordered_set<const Value*> reached = {seed};
-    for (Node* node : order_) {
-      bool reads = std::ranges::any_of(
-          node->inputs(), [&](Value* in) { return reached.contains(in); });
-      if (!reads) continue;
-      backward_.insert(node);
-      for (const Value* out : node->outputs()) reached.insert(out);
+  // Nodes that compute copies of whole parameters. The copies would live from
+  // the forward to the backward.
+  std::unordered_set<Node*> MadeOfWholes() const {
+    std::unordered_set<const Value*> parts, wholes, known;
+    for (Value* value : graph_.Initializers()) {
+      if (options_.parameters->contains(value->name)) parts.insert(value);
     }
+    std::unordered_set<Node*> made;
+    for (Node& node : graph_.nodes()) {
+      if (IsCollective(node) || !DependsOnStateAlone(node, known)) continue;
+      known.insert(node.outputs().begin(), node.outputs().end());
+      bool whole = ReadsAny(node, wholes);
+      if (!whole && ReadsAny(node, parts)) {
+        whole = !RoundsPart(node) && !QuantizesPart(node);
+        if (RoundsPart(node)) parts.insert(node.out(0));
+      }
+      if (!whole) continue;
+      made.insert(&node);
+      wholes.insert(node.outputs().begin(), node.outputs().end());
+    }
+    return made;
+  }
+
+  // Whether a reader of a parameter, or of its rounding, works on parts.
+  bool QuantizesPart(const Node& reader) const {
+    return QuantizesByOneScale(reader) &&
+           options_.spec.gather == GatherAs::kFloat8;
+  }
+
+  bool RoundsPart(const Node& reader) const {
+    return FactsOf(reader).kind == OpKind::kRound &&
+           reader.in(0)->is_initializer() &&
+           options_.spec.gather != GatherAs::kFloat;
   }
 
   Node* After(const Node* node) const {
@@ -91,12 +125,9 @@ class Sharder {
   void Divide(const Parts& parts) {
     std::vector<Node*> gathered;
     for (Node* reader : ReadersOf(parts.whole)) {
-      if (QuantizesByOneScale(*reader) &&
-          options_.spec.gather == GatherAs::kFloat8) {
+      if (QuantizesPart(*reader)) {
         quantizers_.push_back({parts.part, reader});
-      } else if (FactsOf(*reader).kind == OpKind::kRound &&
-                 parts.wire == parts.whole->dtype &&
-                 options_.spec.gather != GatherAs::kFloat) {
+      } else if (RoundsPart(*reader)) {
         Round(parts, reader);
       } else {
         gathered.push_back(reader);
@@ -177,8 +208,8 @@ class Sharder {
   const ShardOptions& options_;
   std::vector<Node*> order_;  // nodes at the start
   std::unordered_map<const Node*, size_t> position_;
-  std::unordered_set<const Node*> backward_;  // empty: one gather serves all
-  std::unordered_map<Value*, Value*> part_;   // of each parameter
+  std::unordered_set<Node*> backward_;       // empty: one gather serves all
+  std::unordered_map<Value*, Value*> part_;  // of each parameter
   // Nodes that nobody reads any more; readers follow what they read.
   std::vector<Node*> replaced_;
   std::vector<std::pair<Value*, Node*>> quantizers_;  // of parts

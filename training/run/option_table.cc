@@ -213,6 +213,10 @@ const Option kOptions[] = {
         "cross entropy run chunk by chunk (default: 16777216, on a GPU "
         "1073741824; 0: all at once)",
         "", {.min = 0, .field = &O::loss_chunk_bytes}),
+    Row("Chunk", "recompute", kList,
+        "what the backward computes again instead of keeping it: blocks (the "
+        "layers that repeat), globs over modules, or none",
+        "", {.field = &O::recompute}),
     Row("Budget", "budget", kList,
         "NAME=N[k|M|G]: how much a file may ask for before a step runs: {}", "",
         {.names = BudgetNames, .of_one_start = true}),

@@ -741,6 +741,7 @@ class Session : public TrainingSession {
       // Earlier plans for evaluation may have another layout.
       plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
+      AddRemark(planned.step.recomputed);
     }
     planned.key = std::move(key);
     return planned;

@@ -151,6 +151,11 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
   return list;
 }
 
+bool Recomputes(const StepSource& source, StepKind kind) {
+  return !source.recompute.empty() &&
+         (kind == StepKind::kTrain || kind == StepKind::kMicro);
+}
+
 // FP8 comes after the backward: forward, dgrad and wgrad are products then.
 Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
                   bool input_gradients) {
@@ -176,6 +181,9 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+    if (Recomputes(source, kind)) {
+      list.push_back({"Recompute", [&](Graph& g) { step.Recompute(g); }});
+    }
     if (shards) list.push_back(shard);
   }
   if (splits) list.push_back(scales);
@@ -319,6 +327,10 @@ StepGraph BuildFileStep(const StepSource& source, StepKind kind,
   if (!trains) list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
   Append(&list, CleanUp());
   if (!trains) list.push_back({"DropIdleState", DropIdleState});
+  if (Recomputes(source, kind)) {
+    list.push_back({"Recompute",
+                    [&](Graph&) { RecomputeInStep(source.recompute, &step); }});
+  }
   if (!step.loss.empty()) Append(&list, LossPasses(source));
   source.runner->Run(list, *step.graph);
   return step;

@@ -10,8 +10,10 @@
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
 #include "graph/passes/fuse_loss.h"
+#include "graph/passes/recompute.h"
 #include "graph/passes/running_statistics.h"
 #include "graph/passes/unroll_recurrent.h"
+#include "onnx_fp8/option_error.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/shard_parameters.h"
 #include "training/ranks/sharded_state.h"
@@ -191,6 +193,10 @@ void StepBuilder::Quantize(Graph& graph) {
 
 void StepBuilder::DropAmaxes(Graph& graph) {
   DropIdleAmaxes(graph, Roots(), &step_.fp8);
+}
+
+void StepBuilder::Recompute(Graph&) {
+  RecomputeInStep(source_.recompute, &step_);
 }
 
 void StepBuilder::Shard(Graph& graph) {
@@ -447,6 +453,22 @@ void StepBuilder::NameParameterGradients() {
       names.insert(node->in(static_cast<size_t>(gradient))->name);
     }
   }
+}
+
+void RecomputeInStep(const std::vector<std::string>& what, StepGraph* step) {
+  Graph& graph = *step->graph;
+  const Value* seed = graph.Find(step->gradient_names.seed);
+  if (!seed) {
+    throw OptionError(
+        Concat("`recompute`: expected a step that `rewrite()` wrote, got ",
+               graph.file, ", which does not say where its backward begins"));
+  }
+  graph.Sort();
+  StepHalves halves(graph, seed);
+  RecomputeChoice choice = ChooseRecomputed(
+      {what, step->kind != StepKind::kMicro}, graph, halves.forward);
+  RecomputeInBackward(graph, choice.nodes, &halves.backward);
+  step->recomputed = std::move(choice.text);
 }
 
 }  // namespace onnx_fp8

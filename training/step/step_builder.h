@@ -46,6 +46,7 @@ class StepBuilder {
   void Differentiate(Graph& graph, bool input_gradients);
   void Quantize(Graph& graph);
   void DropAmaxes(Graph& graph);
+  void Recompute(Graph& graph);
   void Shard(Graph& graph);
   void ScalesOfWholes(Graph& graph);  // of tensors in parts on the axis tp
   // One of the next four decides what happens to the gradients.
@@ -111,5 +112,11 @@ class StepBuilder {
   Value* numbers_ = nullptr;  // of kApply: micro-batches with a loss
   std::set<const Value*> gradient_sums_;
 };
+
+// The backward of a step computes again what `what` chooses (RecomputeSpec).
+// Copies of weights that a micro step reads are made once, not again. Errors:
+// as ChooseRecomputed's; a step of another program, which does not say where
+// its backward begins.
+void RecomputeInStep(const std::vector<std::string>& what, StepGraph* step);
 
 }  // namespace onnx_fp8

@@ -43,7 +43,8 @@ struct StepSource {
   DType dtype = DType::kFloat;  // see Autocast
   LossScaling loss_scaling = {};
   Fp8Spec fp8;
-  int64_t loss_chunk_bytes = 0;  // see ChunkLoss
+  int64_t loss_chunk_bytes = 0;             // see ChunkLoss
+  std::vector<std::string> recompute = {};  // see RecomputeSpec
   int64_t grad_accum = 1;
   const Evaluator* evaluator;
   // Whether kTrain and kMicro graphs have the model's own outputs too. Each
@@ -104,6 +105,7 @@ struct StepGraph {
   // Outputs of the model itself.
   std::vector<std::string> outputs;
   SpecializeReport specialized;
+  std::string recomputed;  // what the backward computes again; "": nothing
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   bool divides_tokens = false;     // as SplitLayersReport's
   std::string whole_tokens;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "collectives/mesh.h"
+#include "graph/builder.h"
+#include "graph/onnx/onnx_io.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/training/rank_runs.h"
@@ -104,6 +107,53 @@ TEST(StepForecast, AnMlpOfTwoLayersByHand) {
   // Forward and gradient of both weights, gradient of the hidden values.
   EXPECT_DOUBLE_EQ(forecast.time.model_flops,
                    2 * 2 * (2 * 16 * 8 + 3 * 4 * 16));
+}
+
+constexpr int64_t kWidth = 128;
+
+// Writes a chain of layers, each of kWidth x kWidth weights.
+std::string WriteChain(const TempDir& dir, uint64_t layers) {
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kWidth});
+  x->axis_names = {"batch", ""};
+  for (uint64_t i = 0; i < layers; ++i) {
+    const std::string name = "layers." + std::to_string(i) + ".weight";
+    Value* w = graph.AddInitializer(name, Random({kWidth, kWidth}, i));
+    x = b.Op("Relu", {b.Op("MatMul", {x, w})});
+  }
+  graph.outputs.push_back(x);
+  const std::string path = dir / ("chain" + std::to_string(layers) + ".onnx");
+  WriteModel(graph, path);
+  return path;
+}
+
+// A layer adds its activations of one sample and a small part of its gradient
+// to the memory of a rank, but no copy of its weight.
+TEST(StepForecast, NoCopyOfAWeightLivesFromForwardToBackward) {
+  TempDir dir;
+  const std::string models[] = {WriteChain(dir, 4), WriteChain(dir, 12)};
+  for (const char* recipe :
+       {"tensorwise", "rowwise", "blockwise", "mxfp8", "off"}) {
+    for (DType dtype : {DType::kFloat, DType::kBFloat16}) {
+      for (GatherAs gather :
+           {GatherAs::kFloat8, GatherAs::kBFloat16, GatherAs::kFloat}) {
+        SCOPED_TRACE(
+            Concat(recipe, " ", Name(dtype), " ", static_cast<int>(gather)));
+        size_t arena[2];
+        for (int i : {0, 1}) {
+          SessionOptions options = Options(models[i], recipe);
+          options.dtype = dtype;
+          options.shard = {Sharding::kParameters, gather};
+          ForecastSpec spec = SpecOf(options, {.dp = 64});
+          spec.data.batch_size = 64;
+          arena[i] = ForecastStep(spec).memory.arena;
+        }
+        EXPECT_LT(arena[1] - arena[0], 8 * kWidth * kWidth / 4);
+      }
+    }
+  }
 }
 
 }  // namespace

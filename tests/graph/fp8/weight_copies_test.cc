@@ -51,5 +51,40 @@ output z
   EXPECT_EQ(SplitWeightCopies(*graph), nullptr);
 }
 
+// Without `gathers` a whole weight, and a copy of it, exist only while a micro
+// step uses them.
+TEST(SplitWeightCopies, ACopyOfAGatheredWeightStaysWithItsGather) {
+  constexpr char text[] = R"(graph "g" opset 24
+input x: float[2,4]
+param w: float[2,2]
+all: float[4,2] = onnx_fp8.AllGather<group="dp", ranks=2>(w)
+wq: float8e4m3fn[4,2], ws: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(all)
+xq: float8e4m3fn[2,4], xs: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[2,2] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, wq, ws)
+output y
+)";
+  auto graph = ParseGraph(text);
+  EXPECT_EQ(SplitWeightCopies(*graph, false), nullptr);
+  auto copies = SplitWeightCopies(*graph, true);
+  ASSERT_NE(copies, nullptr);
+  EXPECT_NE(copies->Find("wq"), nullptr);
+}
+
+// Each micro-batch draws numbers of its own.
+TEST(SplitWeightCopies, ACopyOfADrawnWeightStays) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,4]
+const ratio: float[] = {0.5}
+const on: bool[] = {1}
+param w: float[4,2]
+d: float[4,2] = Dropout(w, ratio, on)
+wq: float8e4m3fn[4,2], ws: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(d)
+xq: float8e4m3fn[2,4], xs: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[2,2] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, wq, ws)
+output y
+)");
+  EXPECT_EQ(SplitWeightCopies(*graph), nullptr);
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/dependence.h"
+
+#include <algorithm>
+
+#include "graph/op_facts.h"
+
+namespace onnx_fp8 {
+
+bool DependsOnStateAlone(const Node& node,
+                         const std::unordered_set<const Value*>& known) {
+  return !node.inputs().empty() && node.Subgraphs().empty() &&
+         FactsOf(node).kind != OpKind::kRandom &&
+         std::ranges::all_of(node.inputs(), [&](const Value* value) {
+           return !value || known.contains(value) ||
+                  (value->is_initializer() && !value->is_input);
+         });
+}
+
+Dependences::Dependences(const std::vector<Node*>& nodes) {
+  std::unordered_set<const Value*> of_inputs, of_weights;
+  for (const Node* node : nodes) {
+    bool inputs = false, weights = false;
+    for (const Value* value : node->inputs()) {
+      if (!value) continue;
+      inputs |= (value->is_input && !value->is_initializer()) ||
+                of_inputs.contains(value);
+      weights |= value->role == Role::kParameter ||
+                 value->role == Role::kFrozen || of_weights.contains(value);
+    }
+    for (const Value* out : node->outputs()) {
+      if (inputs) of_inputs.insert(out);
+      if (weights) of_weights.insert(out);
+    }
+    if (weights) (inputs ? activations : copies).insert(node);
+  }
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inputs, weights and state: which of them the results of nodes depend on.
+#pragma once
+
+#include <unordered_set>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Whether the node computes the same from one update of the state to the next:
+// each operand is state, a constant or in `known`, and the node draws no random
+// numbers. A node without operands or with a subgraph does not count.
+bool DependsOnStateAlone(const Node& node,
+                         const std::unordered_set<const Value*>& known);
+
+// Nodes by what their results depend on, through any number of nodes.
+// REQUIRES: roles set, nodes sorted.
+struct Dependences {
+  explicit Dependences(const std::vector<Node*>& nodes);
+
+  std::unordered_set<const Node*> activations;  // inputs and weights
+  std::unordered_set<const Node*> copies;       // weights, but no input
+};
+
+}  // namespace onnx_fp8

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sessions whose backward computes again what the forward does not keep: bits
+// are as without it.
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/check.h"
+#include "onnx_fp8/recipe_text.h"
+#include "tests/support/corpus.h"
+#include "tests/support/left_out.h"
+#include "tests/support/paths.h"
+#include "tests/training/corpus_case.h"
+#include "tests/training/rank_runs.h"
+#include "tests/training/small_model.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Choice = std::vector<std::string>;
+
+SessionOptions GptOptions(const std::string& recipe, const Choice& recompute) {
+  SessionOptions options =
+      Options(SourcePath("samples/gpt_tiny/gpt_tiny.onnx"), recipe);
+  options.recompute = recompute;
+  return options;
+}
+
+struct Outcome {
+  std::vector<float> losses, norms;
+  TensorMap weights;
+  size_t arena = 0;
+  std::string remark;
+};
+
+Outcome Train(TrainingSession& session, const std::vector<Batches>& steps) {
+  TempDir dir;
+  Outcome outcome;
+  for (const Batches& batches : steps) {
+    const StepResult result = session.Step(batches, 1e-3);
+    EXPECT_FALSE(result.skipped) << result.cause;
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+    outcome.remark += result.remark;
+  }
+  outcome.weights = Weights(session, dir);
+  outcome.arena = session.Memory().arena_bytes;
+  return outcome;
+}
+
+void ExpectEqual(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  ExpectSame(a.weights, b.weights);
+}
+
+class Recompute
+    : public testing::TestWithParam<std::tuple<const char*, DType>> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, Recompute,
+    testing::Combine(testing::Values("off", "tensorwise", "rowwise",
+                                     "rowwise_with_gw_hp", "delayed",
+                                     "blockwise", "mxfp8"),
+                     testing::Values(DType::kFloat, DType::kBFloat16)),
+    [](const auto& info) {
+      return std::string(std::get<0>(info.param)) + "_" +
+             Name(std::get<1>(info.param));
+    });
+
+TEST_P(Recompute, KeepsAllBits) {
+  const auto [recipe, dtype] = GetParam();
+  Outcome outcomes[3];
+  const Choice choices[] = {{"none"}, {"blocks"}, {"*"}};
+  for (int i = 0; i < 3; ++i) {
+    SessionOptions options = GptOptions(recipe, choices[i]);
+    options.dtype = dtype;
+    outcomes[i] = Train(*TrainingSession::Create(options), TokenSteps(1, 8));
+  }
+  ExpectEqual(outcomes[0], outcomes[1]);
+  ExpectEqual(outcomes[0], outcomes[2]);
+  EXPECT_LT(outcomes[1].arena, outcomes[0].arena);
+  EXPECT_EQ(outcomes[0].remark.find("`recompute`"), std::string::npos);
+  EXPECT_NE(outcomes[1].remark.find("`recompute`: "), std::string::npos);
+}
+
+TEST_P(Recompute, KeepsAllBitsOfMicroBatches) {
+  const auto [recipe, dtype] = GetParam();
+  Outcome outcomes[2];
+  for (int i = 0; i < 2; ++i) {
+    SessionOptions options = GptOptions(recipe, {i ? "blocks" : "none"});
+    options.dtype = dtype;
+    options.grad_accum = 2;
+    outcomes[i] = Train(*TrainingSession::Create(options), TokenSteps(2));
+  }
+  ExpectEqual(outcomes[0], outcomes[1]);
+}
+
+// A checkpoint does not say what its run computed again.
+TEST(RecomputedSteps, MayChangeWhenARunGoesOn) {
+  const std::vector<Batches> steps = TokenSteps();
+  const Outcome whole =
+      Train(*TrainingSession::Create(GptOptions("delayed", {})), steps);
+  TempDir dir;
+  auto first = TrainingSession::Create(GptOptions("delayed", {"blocks"}));
+  Train(*first, {steps.begin(), steps.begin() + 2});
+  first->Save(dir / "run");
+  auto second = TrainingSession::Create(GptOptions("delayed", {}));
+  second->Restore(dir / "run");
+  const Outcome rest = Train(*second, {steps.begin() + 2, steps.end()});
+  ExpectSame(whole.weights, rest.weights);
+}
+
+TEST(RecomputedSteps, KeepsTheBitsOfRanks) {
+  for (const char* recipe : {"off", "tensorwise", "rowwise"}) {
+    for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 2, .tp = 2}}) {
+      for (Sharding what : {Sharding::kNone, Sharding::kParameters}) {
+        SCOPED_TRACE(std::string(recipe) + " " + ToString(mesh));
+        std::vector<RankRun> runs[2];
+        for (int i = 0; i < 2; ++i) {
+          SessionOptions options = GptOptions(recipe, {i ? "blocks" : "none"});
+          options.shard.what = what;
+          runs[i] = TrainRanks(mesh, options, TokenSteps());
+        }
+        for (size_t step = 0; step < runs[0][0].steps.size(); ++step) {
+          EXPECT_EQ(runs[0][0].steps[step].loss, runs[1][0].steps[step].loss);
+        }
+        ExpectSame(runs[0][0].weights, runs[1][0].weights);
+      }
+    }
+  }
+}
+
+// Encoders, decoders, convolutions, recurrences, dropout, statistics.
+TEST(RecomputedSteps, KeepsTheBitsOfCorpusFiles) {
+  const std::vector<CorpusFile> files = CorpusFiles();
+  if (files.empty()) {
+    LeaveOut("models of the corpus that compute again: there is no corpus");
+    GTEST_SKIP();
+  }
+  for (const CorpusFile& file : files) {
+    SCOPED_TRACE(file.name);
+    CorpusCase one(file, BatchNormMode::kTrain);
+    if (one.options.loss.kind.empty()) continue;
+    Outcome outcomes[2];
+    for (int i = 0; i < 2; ++i) {
+      SessionOptions options = one.options;
+      options.recipe = ParseRecipe("tensorwise");
+      options.recompute = {i ? "blocks" : "none"};
+      auto session = TrainingSession::Create(options);
+      outcomes[i] = Train(*session, {{one.feeds}, {one.feeds}});
+    }
+    ExpectEqual(outcomes[0], outcomes[1]);
+  }
+}
+
+TEST(RecomputedSteps, AGlobThatMatchesNoModuleIsAnError) {
+  auto session = TrainingSession::Create(GptOptions("off", {"no.such*"}));
+  try {
+    session->Step(TokenSteps()[0], 1e-3);
+    FAIL();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("] `recompute` no.such* matches no module; one of its "
+                        "modules is "),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST(RecomputedSteps, SaysThatNothingRepeats) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.recompute = {"blocks"};
+  auto session = TrainingSession::Create(options);
+  EXPECT_NE(session->Step(Batch(1), 1e-2).remark.find("no layers repeat"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
