@@ -34,8 +34,15 @@ Value* CorrectedRate(Builder& b, const Update& update,
   return result;
 }
 
-// next · (1 - lr · lr_scale · weight_decay), unless the step is skipped.
-void DecayAfter(Builder& b, const Update& update) {
+// Elements that the update node has changed.
+Value* Taken(Builder& b, const Update& update, const OptimizerSpec& spec) {
+  if (!spec.release_gradients) return update.ok;
+  Value* lost = b.Op("IsNaN", {b.Sub(update.grad, update.grad)});
+  return b.Op("And", {update.ok, b.Op("Not", {lost})});
+}
+
+// next · (1 - lr · lr_scale · weight_decay) of elements that were updated.
+void DecayAfter(Builder& b, const Update& update, const OptimizerSpec& spec) {
   if (update.weight_decay == 0) return;
   auto binding =
       std::ranges::find(b.graph().state, update.param, &StateBinding::state);
@@ -44,7 +51,8 @@ void DecayAfter(Builder& b, const Update& update) {
   Value* pull =
       b.Mul(lr, b.Scalar(update.lr_scale * update.weight_decay, next));
   Value* decayed = b.Sub(next, b.Mul(next, pull));
-  binding->next = b.Op("Where", {update.ok, decayed, update.param});
+  binding->next =
+      b.Op("Where", {Taken(b, update, spec), decayed, update.param});
 }
 
 void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec) {
@@ -63,7 +71,7 @@ void AppendAdamWHf(Builder& b, const Update& update,
   late.step = b.Int(int64_t{1} << 40);
   late.weight_decay = 0;
   AppendAdamOp(b, "AdamW", late, spec);
-  DecayAfter(b, update);
+  DecayAfter(b, update, spec);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/glob.h"
 #include "graph/builder.h"
+#include "onnx_fp8/option_error.h"
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
@@ -81,8 +82,9 @@ Value* IsFinite(Builder& b, Value* x) {
   return b.Op("Less", {x, b.Scalar(kInfinity, x)});
 }
 
+// `norm`: null if it is not known yet.
 Value* AllFinite(Builder& b, Value* norm, const std::vector<Value*>& flags) {
-  Value* ok = IsFinite(b, norm);
+  Value* ok = norm ? IsFinite(b, norm) : b.Constant(Tensor::Scalar(true));
   std::vector<Value*> scalars;
   for (Value* flag : flags) {
     Check(flag->dtype == DType::kFloat && flag->shape, "expected an amax of ",
@@ -148,6 +150,12 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   CheckRange("weight_decay", spec.weight_decay.value_or(0), kNone);
   CheckRange("momentum", spec.momentum, kNone);
   CheckRange("clip_norm", spec.clip_norm, kNone);
+  if (spec.release_gradients && spec.clip_norm > 0) {
+    throw OptionError(
+        Concat("`release_gradients`: expected no `clip_norm`, because the norm "
+               "of all gradients is known after the updates, got ",
+               spec.clip_norm));
+  }
   Check(!spec.nesterov || spec.momentum > 0,
         "expected momentum above 0 with Nesterov, got 0");
   for (const ParameterGroup& group : spec.groups) {
@@ -215,7 +223,8 @@ OptimizerValues AppendOptimizer(
   graph.inputs.push_back(values.lr);
   Value* inverse = loss_scale ? b.Op("Reciprocal", {loss_scale}) : nullptr;
   values.grad_norm = GradNorm(b, parameters, inverse, sum_of_parts);
-  values.finite = AllFinite(b, values.grad_norm, must_be_finite);
+  values.finite = AllFinite(
+      b, spec.release_gradients ? nullptr : values.grad_norm, must_be_finite);
   values.ok =
       condition ? b.Op("And", {values.finite, condition}) : values.finite;
   Named(graph, values.ok, "optimizer.ok");

@@ -71,12 +71,15 @@ struct OptimizerValues {
 // `names` are the names of this state; without them a name that the graph has
 // is changed. A step that is not ok changes only `skipped`. `must_be_finite`:
 // amaxes (float, never NaN); if one is infinite, the step is not ok. REQUIRES:
-// concrete shapes. Errors: no parameters; a parameter that occurs twice or has
-// another dtype. `loss_scale`: a float of rank 0. The caller has multiplied all
-// gradients by it; grad_norm and the updates divide them by it. Null: the
-// gradients are not scaled. `sum_of_parts`: needed if parameters are divided,
-// so that the norm covers whole gradients. `condition`: a bool of rank 0; the
-// step is not ok without it. Null: true.
+// concrete shapes. With spec.release_gradients the norm may be infinite or NaN,
+// `must_be_finite` and `condition` alone decide, and an element whose gradient
+// is not finite keeps its values; RunUpdatesEarly (early_updates.h) puts the
+// nodes to their gradients. Errors: no parameters; a parameter that occurs
+// twice or has another dtype. `loss_scale`: a float of rank 0. The caller has
+// multiplied all gradients by it; grad_norm and the updates divide them by it.
+// Null: the gradients are not scaled. `sum_of_parts`: needed if parameters are
+// divided, so that the norm covers whole gradients. `condition`: a bool of rank
+// 0; the step is not ok without it. Null: true.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One parameter's update, as PyTorch 2's optimizers define it:
-//   g = grad · grad_scale (clipping), rate = lr · lr_scale, and with ok false
-//   every output is its input.
+//   g = grad · grad_scale (clipping), rate = lr · lr_scale. With ok false every
+//   output is its input, and so is an element whose grad is not finite.
 //   SGD      g += weight_decay · p;  p -= rate · g
 //   SGDMomentum  the same with p -= rate · (nesterov ? g + momentum · b : b),
 //            where b = momentum · b + g
@@ -22,6 +22,14 @@
 
 namespace onnx_fp8 {
 namespace {
+
+// The elements that are updated. x - x is NaN if x is infinite or NaN.
+constexpr char kTaken[] = R"(
+  nothing = Sub (grad, grad)
+  lost = IsNaN (nothing)
+  finite = Not (lost)
+  taken = And (ok, finite)
+)";
 
 // SGDMomentum moves in another direction, and keeps a buffer.
 std::string SgdBody(bool momentum) {
@@ -59,9 +67,9 @@ std::string SgdBody(bool momentum) {
 )"),
                 "move = Mul (rate, ", momentum ? "direction" : "g", ")", R"(
   moved = Sub (param, move)
-  param_out = Where (ok, moved, param)
 )",
-                only("buffer_out = Where (ok, b, buffer)"), "}");
+                kTaken, "param_out = Where (taken, moved, param)\n",
+                only("buffer_out = Where (taken, b, buffer)"), "}");
 }
 
 // Adam and AdamW differ in one line each for the gradient and the parameter.
@@ -128,18 +136,23 @@ constexpr char kAdamEnd[] = R"(
   direction = Div (m, denominator)
   move = Mul (size, direction)
   moved = Sub (start, move)
-  param_out = Where (ok, moved, param)
-  exp_avg_out = Where (ok, m, exp_avg)
-  exp_avg_sq_out = Where (ok, v, exp_avg_sq)
+)";
+
+constexpr char kAdamResults[] = R"(
+  param_out = Where (taken, moved, param)
+  exp_avg_out = Where (taken, m, exp_avg)
+  exp_avg_sq_out = Where (taken, v, exp_avg_sq)
 })";
 
 const std::string& AdamBody() {
-  static const std::string body = Concat(kAdam, kAdamDecay, kAdamEnd);
+  static const std::string body =
+      Concat(kAdam, kAdamDecay, kAdamEnd, kTaken, kAdamResults);
   return body;
 }
 
 const std::string& AdamWBody() {
-  static const std::string body = Concat(kAdam, kAdamWDecay, kAdamEnd);
+  static const std::string body =
+      Concat(kAdam, kAdamWDecay, kAdamEnd, kTaken, kAdamResults);
   return body;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "data/safetensors.h"
+#include "graph/passes/early_updates.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/paths.h"
 
@@ -209,6 +210,56 @@ TEST(AppendOptimizer, ASkippedStepChangesNothingButItsCount) {
       EXPECT_TRUE(Identical(a.State(value->name), tensor)) << value->name;
     }
   }
+}
+
+// The element's parameter and moments stay, those beside it move.
+TEST(AppendOptimizer, AReleasedGradientThatIsNotFiniteMovesNothing) {
+  std::vector<Case> cases = Cases();
+  cases.push_back({"adamw_hf", {.kind = "adamw_hf", .weight_decay = 0.1}});
+  for (Case& c : cases) {
+    c.spec.clip_norm = 0;
+    c.spec.release_gradients = true;
+    SCOPED_TRACE(c.name);
+    Small s, finite;
+    for (Small* one : {&s, &finite}) {
+      Builder b(one->graph);
+      AppendOptimizer(one->graph, one->parameters, c.spec, {}, nullptr, {}, {},
+                      b.Op("Identity", {b.Constant(Tensor::Scalar(true))}));
+      RunUpdatesEarly(one->graph);
+    }
+    Runner a(s.graph), b(finite.graph);
+    const TensorMap good = {{"dw", Floats({1, -2})}, {"db", Floats({0.5f})}};
+    a.Step(good);
+    b.Step(good);
+    std::map<std::string, Tensor> before;
+    for (const auto& [value, tensor] : a.state()) {
+      before[value->name] = tensor.Clone();
+    }
+    for (float bad :
+         {kInfinity, -kInfinity, static_cast<float>(std::nan(""))}) {
+      a.Step({{"dw", Floats({3, bad})}, {"db", Floats({bad})}});
+      b.Step({{"dw", Floats({3, 1})}, {"db", Floats({1})}});
+      for (const auto& [value, tensor] : b.state()) {
+        const Tensor& got = a.State(value->name);
+        if (tensor.rank() == 0) {
+          EXPECT_TRUE(Identical(got, tensor)) << value->name;
+          continue;
+        }
+        const Tensor& old = before.at(value->name);
+        const bool two = tensor.size() == 2;
+        EXPECT_EQ(DoubleAt(got, 0), DoubleAt(two ? tensor : old, 0))
+            << value->name;
+        if (two) EXPECT_EQ(DoubleAt(got, 1), DoubleAt(old, 1)) << value->name;
+      }
+    }
+  }
+}
+
+TEST(AppendOptimizer, NoNormClipsReleasedGradients) {
+  Small s;
+  EXPECT_THROW(AppendOptimizer(s.graph, s.parameters,
+                               {.clip_norm = 1, .release_gradients = true}),
+               Error);
 }
 
 TEST(AppendOptimizer, AnInfiniteAmaxSkipsTheStep) {

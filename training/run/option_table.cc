@@ -120,6 +120,9 @@ const Option kOptions[] = {
     Row("Optimizer", "clip_norm", kNumber,
         "clip gradients by their global norm (default: 0, off)", "",
         {.min = 0}),
+    Row("Optimizer", "release_gradients", kSwitch,
+        "update each weight as soon as its gradient is known, and free the "
+        "gradient: elements whose gradient is not finite keep their values"),
     Row("Optimizer", "group", kWords,
         "PATTERN=weight_decay:X,lr_scale:X for some parameters; of several "
         "groups that fit one, the first counts"),

@@ -256,7 +256,8 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .weight_decay = Given(options, "weight_decay"),
                         .momentum = options.Number("momentum"),
                         .nesterov = options.On("nesterov"),
-                        .clip_norm = options.Number("clip_norm")};
+                        .clip_norm = options.Number("clip_norm"),
+                        .release_gradients = options.On("release_gradients")};
   const std::vector<std::string> betas = options.List("betas");
   if (betas.size() != 2) {
     throw OptionError(Concat(

@@ -188,6 +188,11 @@ class StartedSteps {
     StepResult result = Summarize(reports);
     result.step = started.step;
     result.remark = started.remark;
+    if (!result.skipped && !std::isfinite(result.grad_norm)) {
+      result.remark += Concat(result.remark.empty() ? "" : "; ",
+                              "weights whose gradient is not finite kept "
+                              "their values (`release_gradients`)");
+    }
     return result;
   }
 

@@ -19,6 +19,7 @@
 #include "graph/passes/chunk_loss.h"
 #include "graph/passes/compute_in_float.h"
 #include "graph/passes/dead_code.h"
+#include "graph/passes/early_updates.h"
 #include "graph/passes/fold_transpose.h"
 #include "graph/passes/fuse_activation.h"
 #include "graph/passes/fuse_attention.h"
@@ -482,6 +483,9 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   Append(&list, CleanUp());
   if (!source.loss.kind.empty()) Append(&list, LossPasses(source));
   Append(&list, CollectivePasses(source));
+  if (kind == StepKind::kTrain && source.optimizer.release_gradients) {
+    list.push_back({"RunUpdatesEarly", RunUpdatesEarly});
+  }
   source.runner->Run(list, step.graph());
   return step.Take();
 }

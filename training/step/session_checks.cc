@@ -48,6 +48,21 @@ void CheckPatterns(const StepSource& source) {
   CheckPatterns(*source.model, source.fp8);
 }
 
+void CheckRelease(const SessionOptions& options) {
+  if (!options.optimizer.release_gradients) return;
+  if (options.grad_accum > 1) {
+    throw OptionError(
+        Concat("`release_gradients`: expected `grad_accum` 1, because sums of "
+               "gradients stay in memory, got ",
+               options.grad_accum));
+  }
+  if (options.dtype == DType::kFloat16) {
+    throw OptionError(
+        "`release_gradients`: expected `dtype` float32 or bfloat16, because "
+        "the loss scale of float16 follows all gradients, got float16");
+  }
+}
+
 void CheckRate(double lr) {
   if (std::isfinite(static_cast<float>(lr)) && lr >= 0) return;
   throw OptionError(Concat("`lr`: expected a number of at least 0, got ", lr));

@@ -24,6 +24,10 @@ void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 // FP8's filter that matches no initializer and no module.
 void CheckPatterns(const StepSource& source);
 
+// Gradients that are released at once have no loss scale and no sums over
+// micro-batches. Errors: OptionError.
+void CheckRelease(const SessionOptions& options);
+
 // Another rate than a number of at least 0 would change all weights to NaN, or
 // move them uphill. Errors: OptionError.
 void CheckRate(double lr);

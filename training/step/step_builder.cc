@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/dependence.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
@@ -259,7 +261,8 @@ void StepBuilder::Update(Graph& graph) {
                           Fqn(param->name), DividedBy(param->name)});
   }
   amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
-  Optimize(parameters, LossIsNumber());
+  const bool early = source_.optimizer.release_gradients;
+  Optimize(parameters, early ? LossIsFinite() : LossIsNumber());
 }
 
 void StepBuilder::UpdateFromSums(Graph& graph) {
@@ -319,6 +322,7 @@ bool StepBuilder::PerMicroBatch() const {
 // A micro step does not know yet whether the whole step will be skipped.
 Value* StepBuilder::LossIsFinite() {
   Builder b(*step_.graph, "micro.");
+  b.set_part(Part::kOptimizer);
   Value* infinity = b.Scalar(std::numeric_limits<float>::infinity(), loss_);
   return b.Op("Less", {b.Op("Abs", {loss_}), infinity});
 }
@@ -353,7 +357,8 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
                            Value* condition) {
   Graph& graph = *step_.graph;
   std::vector<Value*> finite;
-  if (amax_) finite.push_back(amax_);
+  Value* amax = source_.optimizer.release_gradients ? AmaxOfForward() : amax_;
+  if (amax) finite.push_back(amax);
   OptimizerValues made = AppendOptimizer(
       graph, parameters, source_.optimizer, finite, loss_scale_.scale,
       [this](Builder& b, Value* x, const Axes& axes) {
@@ -377,6 +382,23 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
   step_.lr = made.lr->name;
   if (amax_ && step_.kind == StepKind::kTrain) OutputAmaxes();
   ok_ = made.ok;
+}
+
+// Known before the backward begins; null if nothing is quantized there.
+Value* StepBuilder::AmaxOfForward() {
+  const std::unordered_set<const Value*> backward =
+      DependentsOf(*step_.graph, seed_);
+  std::vector<Value*> amaxes;
+  auto add = [&](Value* amax) {
+    if (amax && !backward.contains(amax)) amaxes.push_back(amax);
+  };
+  for (const ScaleSlot& slot : step_.fp8.slots) add(slot.amax);
+  for (Value* amax : step_.fp8.amaxes) add(amax);
+  if (amaxes.empty()) return nullptr;
+  Builder b(*step_.graph, "optimizer.");
+  b.set_part(Part::kOptimizer);
+  return MaxOver(b, b.Op("Max", amaxes), source_.mesh,
+                 {kDataRanks, kReplicaRanks, kTensorRanks});
 }
 
 void StepBuilder::OutputAmaxes() {

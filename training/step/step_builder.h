@@ -74,6 +74,7 @@ class StepBuilder {
   // `condition`: whether the step may be done at all.
   void Optimize(const std::vector<ParameterGradient>& parameters,
                 Value* condition);
+  Value* AmaxOfForward();
   void OutputAmaxes();
   // Over the ranks that share a batch; x itself for one rank.
   Value* OfAllRanks(Builder& b, Value* x) const;

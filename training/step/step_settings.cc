@@ -103,6 +103,8 @@ constexpr Setting kSettings[] = {
     {"momentum", [](Options o) { return Text(o.optimizer.momentum); }},
     {"nesterov", [](Options o) { return Text(o.optimizer.nesterov); }},
     {"clip_norm", [](Options o) { return Text(o.optimizer.clip_norm); }},
+    {"release_gradients",
+     [](Options o) { return Text(o.optimizer.release_gradients); }},
     {"groups", Groups, "group"},
     {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
@@ -128,7 +130,7 @@ constexpr Setting kSettings[] = {
 bool IsNewer(std::string_view option) {
   return option == "class_axis" || option == "ignore_index" ||
          option == "label_smoothing" || option == "class_weights" ||
-         option == "delta";
+         option == "delta" || option == "release_gradients";
 }
 
 constexpr char kAdvice[] =

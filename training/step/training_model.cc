@@ -265,6 +265,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                           const Evaluator& evaluator, PassRunner& runner,
                           const Mesh& mesh, int64_t tensor_rank) {
   CheckLossScaling(options.loss_scaling);
+  CheckRelease(options);
   StepSource source{model.graph.get(),
                     model.loss,
                     options.optimizer,

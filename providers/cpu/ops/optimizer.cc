@@ -56,6 +56,12 @@ Scalars ReadScalars(KernelContext& ctx, size_t moments, bool has_step) {
   return s;
 }
 
+// Whether an element is updated. x - x is NaN if x is infinite or NaN.
+template <typename T>
+bool IsTaken(T grad) {
+  return grad - grad == 0;
+}
+
 // A skipped step: outputs are inputs. `pairs` as in the kernel's traits.
 void KeepAll(KernelContext& ctx,
              std::initializer_list<std::pair<size_t, size_t>> pairs) {
@@ -89,9 +95,9 @@ void SgdStep(KernelContext& ctx, const Scalars& s) {
       if constexpr (kKeeps) {
         T b1 = momentum * b[i] + g;
         direction = kMomentum == Momentum::kNesterov ? g + momentum * b1 : b1;
-        b_out[i] = b1;
+        b_out[i] = IsTaken(dp[i]) ? b1 : b[i];
       }
-      p_out[i] = p[i] - rate * direction;
+      p_out[i] = IsTaken(dp[i]) ? p[i] - rate * direction : p[i];
     }
   });
 }
@@ -140,9 +146,10 @@ void AdamStep(KernelContext& ctx, const Scalars& s) {
       T v1 = beta2 * v[i] + new2_t * (g * g);
       T denominator = std::sqrt(v1) / root + eps;
       T start = kDecoupled ? p[i] * keep : p[i];
-      p_out[i] = start - size * (m1 / denominator);
-      m_out[i] = m1;
-      v_out[i] = v1;
+      bool taken = IsTaken(dp[i]);
+      p_out[i] = taken ? start - size * (m1 / denominator) : p[i];
+      m_out[i] = taken ? m1 : m[i];
+      v_out[i] = taken ? v1 : v[i];
     }
   });
 }

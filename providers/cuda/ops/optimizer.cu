@@ -94,7 +94,7 @@ __device__ void Descent(const Settings& s, const Factors& f, const State& x,
   x.p_out[i] = p - f.rate * g;
 }
 
-// A skipped step: results are operands.
+// A skipped step, or a gradient that is not finite: results are operands.
 __device__ void Keep(const State& x, int64_t i) {
   x.p_out[i] = x.p[i];
   if (x.m) x.m_out[i] = x.m[i];
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
       static_cast<int64_t>(blockIdx.x - states.begin[tensor]) * kThreads +
       threadIdx.x;
   if (i >= x.n) return;
-  if (!*s.ok) return Keep(x, i);
+  if (!*s.ok || !isfinite(x.g[i])) return Keep(x, i);
   if (s.rule == Rule::kAdam || s.rule == Rule::kAdamW) {
     return Adam(s, *x.factors, x, i);
   }

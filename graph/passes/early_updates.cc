@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/early_updates.h"
+
+#include <algorithm>
+#include <list>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace onnx_fp8 {
+
+void RunUpdatesEarly(Graph& graph) {
+  // Place of a node: the number of another node, or of the one behind which it
+  // moves and its own number.
+  using Place = std::pair<size_t, size_t>;
+  std::unordered_map<const Node*, Place> place;
+  size_t number = 0;
+  for (const Node& node : graph.nodes()) {
+    Place own = {++number, 0};
+    if (node.part == Part::kOptimizer) {
+      own = {0, number};
+      for (const Value* value : node.inputs()) {
+        if (!value || !value->producer) continue;
+        own.first = std::max(own.first, place.at(value->producer).first);
+      }
+    }
+    place[&node] = own;
+  }
+  graph.nodes().sort([&](const Node& a, const Node& b) {
+    return place.at(&a) < place.at(&b);
+  });
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "graph/graph.h"
+
+namespace onnx_fp8 {
+
+// Moves each node of the optimizer (Part::kOptimizer) behind the last node
+// whose result it reads. The update of a parameter then runs as soon as its
+// gradient is known, and the gradient's memory is free from there on. (The plan
+// runs all readers of the old parameter before.) REQUIRES: sorted.
+void RunUpdatesEarly(Graph& graph);
+
+}  // namespace onnx_fp8
