@@ -175,14 +175,15 @@ class Region {
 
   // Whether everything that others read can be joined.
   bool OutputsFit() {
-    for (Node* node : nodes_) {
+    for (const Node* node : nodes_) {
       for (size_t i = 0; i < node->outputs().size(); ++i) {
         Value* out = node->out(i);
         if (!out || (node == &loss_ && i == 0) || joins_.contains(out)) {
           continue;
         }
-        bool inside = std::ranges::all_of(
-            out->uses, [&](Node* reader) { return nodes_.contains(reader); });
+        bool inside = std::ranges::all_of(out->uses, [&](const Node* reader) {
+          return nodes_.contains(reader);
+        });
         if (inside && !IsReturned(graph_, out)) continue;
         bool joined = elsewhere_ == LogitsElsewhere::kJoined && out->concrete();
         if (joined && logits_.contains(out)) {
@@ -204,6 +205,33 @@ class Region {
     return order;
   }
 
+  // The node before which the chunks run: the loss, or the first node behind
+  // all that they read. Null: the end of the graph. A later place would leave
+  // all nodes before it whose operands are there, such as gathers of weights,
+  // to run before the chunks.
+  Node* Place() const {
+    Node* place = nullptr;
+    bool behind = false;  // the loss
+    for (Node& node : graph_.nodes()) {
+      behind |= &node == &loss_;
+      if (!behind) continue;
+      if (!place) place = &node;
+      if (IsRead(node)) place = nullptr;
+    }
+    return place;
+  }
+
+  // Whether the chunks read a result of a node that is not cut.
+  bool IsRead(const Node& node) const {
+    return !nodes_.contains(&node) &&
+           std::ranges::any_of(node.outputs(), [&](const Value* value) {
+             return value &&
+                    std::ranges::any_of(value->uses, [&](const Node* reader) {
+                      return nodes_.contains(reader);
+                    });
+           });
+  }
+
   // The number of labels that count, as a float.
   Value* Counted(Builder& b, Value* labels) const {
     Value* ignored =
@@ -217,7 +245,7 @@ class Region {
   const LogitsElsewhere elsewhere_;
   Node* gradient_ = nullptr;
   int64_t rows_ = 0;
-  std::unordered_set<Node*> nodes_;
+  std::unordered_set<const Node*> nodes_;
   std::unordered_set<Value*> logits_;  // the forward nodes' results
   std::vector<Value*> sliced_;         // values from outside that are cut
   std::unordered_map<Value*, Join> joins_;
@@ -227,7 +255,7 @@ class Region {
 // by them.
 void Region::Cut(int64_t chunk) {
   const std::vector<Node*> order = InOrder();
-  Builder b(graph_, loss_.out(0)->name + ".chunk.");
+  Builder b(graph_, loss_.out(0)->name + ".chunk.", Place());
   Value* all = Counted(b, loss_.in(1));
   Value* loss = nullptr;
   std::unordered_map<Value*, std::vector<Value*>> parts;

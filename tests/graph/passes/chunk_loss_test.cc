@@ -65,6 +65,34 @@ TEST(ChunkLoss, TheResultsAreTheSame) {
   }
 }
 
+// A node that the chunks do not need, such as the gather of a weight of an
+// earlier layer, would hold its result while all chunks run.
+TEST(ChunkLoss, NodesBehindTheLossStayBehindTheChunks) {
+  const std::string text = kHead + Labels(0, 5) + kForward + R"(
+needed: float[6,5] = Neg(w)
+dscores: float[700,6] = onnx_fp8.CrossEntropyGrad<ignore_index=-100>(seed, scores, lse, labels)
+dx: float[700,5] = MatMul(dscores, needed)
+other: float[6,5] = Exp(w)
+dw: float[6,5] = Gemm<transA=1>(dscores, x)
+y: float[700,6] = Gemm<transB=1>(dx, other)
+output dw
+output loss
+output y
+)";
+  auto graph = ParseGraph(text);
+  Chunk(*graph);
+  std::vector<std::string> order;  // of some ops
+  for (const Node& node : graph->nodes()) {
+    if (node.op == "CrossEntropy" || node.op == "Neg" || node.op == "Exp") {
+      order.push_back(node.op);
+    }
+  }
+  EXPECT_EQ(order,
+            (std::vector<std::string>{"Neg", "CrossEntropy", "CrossEntropy",
+                                      "CrossEntropy", "Exp"}));
+  ExpectSameValues(Chunk, text, 2e-6);
+}
+
 // x from the left, as a layer has it whose weight is stored transposed.
 TEST(ChunkLoss, AWeightThatIsStoredTransposed) {
   std::string text = StepText("dw");
