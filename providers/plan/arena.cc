@@ -2,14 +2,17 @@
 #include "providers/plan/arena.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
 namespace onnx_fp8 {
 namespace {
+
+// More buffers are placed in order only: it would take a second.
+constexpr size_t kMostBySize = 30000;
 
 // The free blocks below `top`; no two of them touch.
 class Holes {
@@ -71,13 +74,10 @@ class Holes {
   size_t top_ = 0;
 };
 
-}  // namespace
-
-size_t Padded(size_t bytes, size_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
+// Buffers take the smallest hole into which they fit, in order of their start.
+// On a device many start together (run_together.h); there, buffers with the
+// longest lifetime come first. O(n log n).
+size_t PlaceInOrder(std::vector<Buffer>& buffers, size_t alignment) {
   std::vector<Buffer*> starting, ending;
   for (Buffer& buffer : buffers) {
     buffer.offset = 0;
@@ -100,6 +100,72 @@ size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
     buffer->offset = holes.Take(Padded(buffer->bytes, alignment));
   }
   return holes.top();
+}
+
+// The places of some buffers, by offset.
+class Places {
+ public:
+  // Gives the buffer the lowest place that no other one has while it is in use.
+  void Take(Buffer& buffer, size_t bytes) {
+    size_t offset = 0;
+    for (const Place& place : places_) {
+      if (place.start > buffer.end || place.end < buffer.start) continue;
+      if (offset + bytes <= place.offset) break;
+      offset = std::max(offset, place.top);
+    }
+    buffer.offset = offset;
+    const auto behind =
+        std::ranges::upper_bound(places_, offset, {}, &Place::offset);
+    places_.insert(behind, {buffer.start, buffer.end, offset, offset + bytes});
+    top_ = std::max(top_, offset + bytes);
+  }
+
+  size_t top() const { return top_; }
+
+ private:
+  struct Place {
+    int start, end;
+    size_t offset, top;
+  };
+
+  std::vector<Place> places_;
+  size_t top_ = 0;
+};
+
+// The largest buffers come first, and the longest lifetimes of one size: small
+// buffers then fill the gaps between large ones. O(n²).
+size_t PlaceBySize(std::vector<Buffer>& buffers, size_t alignment) {
+  std::vector<Buffer*> order;
+  for (Buffer& buffer : buffers) {
+    if (buffer.bytes > 0) order.push_back(&buffer);
+  }
+  const auto size = [&](const Buffer* b) {
+    return Padded(b->bytes, alignment);
+  };
+  std::ranges::stable_sort(order, std::greater(), [&](const Buffer* b) {
+    return std::pair(size(b), b->end - b->start);
+  });
+  Places places;
+  for (Buffer* buffer : order) places.Take(*buffer, size(buffer));
+  return places.top();
+}
+
+}  // namespace
+
+size_t Padded(size_t bytes, size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
+  const size_t bytes = PlaceInOrder(buffers, alignment);
+  if (bytes == LiveBytes(buffers, alignment) || buffers.size() > kMostBySize) {
+    return bytes;
+  }
+  std::vector<Buffer> by_size = buffers;
+  const size_t other = PlaceBySize(by_size, alignment);
+  if (other >= bytes) return bytes;
+  buffers = std::move(by_size);
+  return other;
 }
 
 size_t LiveBytes(const std::vector<Buffer>& buffers, size_t alignment) {
