@@ -44,6 +44,19 @@ bool IsBias(const Node& node, int64_t columns) {
          sum->rank() > 0 && sum->dim(sum->rank() - 1) == columns;
 }
 
+// The only reader of the value, if it rounds it; else null.
+Node* RoundingOf(const Value& value) {
+  if (value.uses.size() != 1 || !IsRounding(*value.uses[0])) return nullptr;
+  return value.uses[0];
+}
+
+// Bytes of the value's elements in memory where kernels round results.
+size_t Kept(const Value& value) {
+  const bool narrow =
+      RoundingOf(value) || (value.producer && IsRounding(*value.producer));
+  return narrow ? BytesOf(value) / 2 : BytesOf(value);
+}
+
 bool HasRows(const Value* value, int64_t rows) {
   return value && value->concrete() && value->rank() == 2 &&
          value->dim(0) == rows;
@@ -66,6 +79,20 @@ class Region {
   }
 
   int64_t rows() const { return rows_; }
+  // Whether chunks of so many rows take less memory than the whole. They save
+  // the logits of all other rows. The parts of the input's gradient lie beside
+  // the whole, and a sum that is rounded behind the layer stays a float until
+  // its last chunk.
+  bool Saves(int64_t chunk) const {
+    const size_t row = Kept(*loss_.in(0)) / static_cast<size_t>(rows_);
+    size_t more = 0;
+    for (const auto& [value, join] : joins_) {
+      if (join == Join::kMax || logits_.contains(value)) continue;
+      more +=
+          join == Join::kRows ? Kept(*value) : BytesOf(*value) - Kept(*value);
+    }
+    return row * static_cast<size_t>(rows_ - chunk) > more;
+  }
   void Cut(int64_t chunk);
 
  private:
@@ -142,7 +169,9 @@ class Region {
     bool turned_b = node.Int("transB", 0) != 0;
     if (node.Is("Gemm") && node.in(2)) return false;
     if (first && !turned_a) {
-      joins_[node.out(0)] = Join::kRows;
+      Node* round = RoundingOf(*node.out(0));
+      if (round) nodes_.insert(round);
+      joins_[round ? round->out(0) : node.out(0)] = Join::kRows;
       return true;
     }
     joins_[node.out(0)] = Join::kSum;
@@ -346,7 +375,7 @@ void ChunkLoss(Graph& graph, int64_t bytes, LogitsElsewhere elsewhere) {
     if (!region.Find()) continue;
     int64_t rows = region.rows() * bytes / size / kRows * kRows;
     rows = std::max(rows, kMinRows);
-    if (rows >= region.rows()) continue;
+    if (rows >= region.rows() || !region.Saves(rows)) continue;
     region.Cut(rows);
     cut = true;
   }
