@@ -11,8 +11,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// More buffers are placed in order only: it would take a second.
-constexpr size_t kMostBySize = 30000;
+// The number of buffers that are placed by size: time grows with its square.
+constexpr size_t kLarge = 8192;
 
 // The free blocks below `top`; no two of them touch.
 class Holes {
@@ -77,14 +77,8 @@ class Holes {
 // Buffers take the smallest hole into which they fit, in order of their start.
 // On a device many start together (run_together.h); there, buffers with the
 // longest lifetime come first. O(n log n).
-size_t PlaceInOrder(std::vector<Buffer>& buffers, size_t alignment) {
-  std::vector<Buffer*> starting, ending;
-  for (Buffer& buffer : buffers) {
-    buffer.offset = 0;
-    if (buffer.bytes == 0) continue;
-    starting.push_back(&buffer);
-    ending.push_back(&buffer);
-  }
+size_t PlaceInOrder(const std::vector<Buffer*>& buffers, size_t alignment) {
+  std::vector<Buffer*> starting = buffers, ending = buffers;
   bool longest_first = alignment == kDeviceAlignment;
   std::ranges::stable_sort(starting, {}, [&](const Buffer* b) {
     return std::pair(b->start, longest_first ? -b->end : 0);
@@ -133,21 +127,27 @@ class Places {
 };
 
 // The largest buffers come first, and the longest lifetimes of one size: small
-// buffers then fill the gaps between large ones. O(n²).
-size_t PlaceBySize(std::vector<Buffer>& buffers, size_t alignment) {
-  std::vector<Buffer*> order;
-  for (Buffer& buffer : buffers) {
-    if (buffer.bytes > 0) order.push_back(&buffer);
-  }
+// buffers then fill the gaps between large ones. The smallest of very many lie
+// behind the others, in order of their start.
+size_t PlaceBySize(std::vector<Buffer*> buffers, size_t alignment) {
   const auto size = [&](const Buffer* b) {
     return Padded(b->bytes, alignment);
   };
-  std::ranges::stable_sort(order, std::greater(), [&](const Buffer* b) {
+  std::ranges::stable_sort(buffers, std::greater(), [&](const Buffer* b) {
     return std::pair(size(b), b->end - b->start);
   });
+  std::vector<Buffer*> small;
   Places places;
-  for (Buffer* buffer : order) places.Take(*buffer, size(buffer));
-  return places.top();
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (i < kLarge) {
+      places.Take(*buffers[i], size(buffers[i]));
+    } else {
+      small.push_back(buffers[i]);
+    }
+  }
+  const size_t more = PlaceInOrder(small, alignment);
+  for (Buffer* buffer : small) buffer->offset += places.top();
+  return places.top() + more;
 }
 
 }  // namespace
@@ -157,15 +157,18 @@ size_t Padded(size_t bytes, size_t alignment) {
 }
 
 size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
-  const size_t bytes = PlaceInOrder(buffers, alignment);
-  if (bytes == LiveBytes(buffers, alignment) || buffers.size() > kMostBySize) {
-    return bytes;
+  std::vector<Buffer*> placed;
+  for (Buffer& buffer : buffers) {
+    buffer.offset = 0;
+    if (buffer.bytes > 0) placed.push_back(&buffer);
   }
-  std::vector<Buffer> by_size = buffers;
-  const size_t other = PlaceBySize(by_size, alignment);
-  if (other >= bytes) return bytes;
-  buffers = std::move(by_size);
-  return other;
+  const size_t in_order = PlaceInOrder(placed, alignment);
+  if (in_order == LiveBytes(buffers, alignment)) return in_order;
+  const std::vector<Buffer> before = buffers;
+  const size_t by_size = PlaceBySize(placed, alignment);
+  if (by_size < in_order) return by_size;
+  buffers = before;
+  return in_order;
 }
 
 size_t LiveBytes(const std::vector<Buffer>& buffers, size_t alignment) {
