@@ -44,6 +44,19 @@ bool IsBias(const Node& node, int64_t columns) {
          sum->rank() > 0 && sum->dim(sum->rank() - 1) == columns;
 }
 
+// The only reader of the value, if it rounds it; else null.
+Node* RoundingOf(const Value& value) {
+  if (value.uses.size() != 1 || !IsRounding(*value.uses[0])) return nullptr;
+  return value.uses[0];
+}
+
+// Bytes of the value's elements in memory where kernels round results.
+size_t Kept(const Value& value) {
+  const bool narrow =
+      RoundingOf(value) || (value.producer && IsRounding(*value.producer));
+  return narrow ? BytesOf(value) / 2 : BytesOf(value);
+}
+
 bool HasRows(const Value* value, int64_t rows) {
   return value && value->concrete() && value->rank() == 2 &&
          value->dim(0) == rows;
@@ -66,6 +79,20 @@ class Region {
   }
 
   int64_t rows() const { return rows_; }
+  // Whether chunks of so many rows take less memory than the whole. They save
+  // the logits of all other rows. The parts of the input's gradient lie beside
+  // the whole, and a sum that is rounded behind the layer stays a float until
+  // its last chunk.
+  bool Saves(int64_t chunk) const {
+    const size_t row = Kept(*loss_.in(0)) / static_cast<size_t>(rows_);
+    size_t more = 0;
+    for (const auto& [value, join] : joins_) {
+      if (join == Join::kMax || logits_.contains(value)) continue;
+      more +=
+          join == Join::kRows ? Kept(*value) : BytesOf(*value) - Kept(*value);
+    }
+    return row * static_cast<size_t>(rows_ - chunk) > more;
+  }
   void Cut(int64_t chunk);
 
  private:
@@ -142,7 +169,9 @@ class Region {
     bool turned_b = node.Int("transB", 0) != 0;
     if (node.Is("Gemm") && node.in(2)) return false;
     if (first && !turned_a) {
-      joins_[node.out(0)] = Join::kRows;
+      Node* round = RoundingOf(*node.out(0));
+      if (round) nodes_.insert(round);
+      joins_[round ? round->out(0) : node.out(0)] = Join::kRows;
       return true;
     }
     joins_[node.out(0)] = Join::kSum;
@@ -175,14 +204,15 @@ class Region {
 
   // Whether everything that others read can be joined.
   bool OutputsFit() {
-    for (Node* node : nodes_) {
+    for (const Node* node : nodes_) {
       for (size_t i = 0; i < node->outputs().size(); ++i) {
         Value* out = node->out(i);
         if (!out || (node == &loss_ && i == 0) || joins_.contains(out)) {
           continue;
         }
-        bool inside = std::ranges::all_of(
-            out->uses, [&](Node* reader) { return nodes_.contains(reader); });
+        bool inside = std::ranges::all_of(out->uses, [&](const Node* reader) {
+          return nodes_.contains(reader);
+        });
         if (inside && !IsReturned(graph_, out)) continue;
         bool joined = elsewhere_ == LogitsElsewhere::kJoined && out->concrete();
         if (joined && logits_.contains(out)) {
@@ -204,6 +234,33 @@ class Region {
     return order;
   }
 
+  // The node before which the chunks run: the loss, or the first node behind
+  // all that they read. Null: the end of the graph. A later place would leave
+  // all nodes before it whose operands are there, such as gathers of weights,
+  // to run before the chunks.
+  Node* Place() const {
+    Node* place = nullptr;
+    bool behind = false;  // the loss
+    for (Node& node : graph_.nodes()) {
+      behind |= &node == &loss_;
+      if (!behind) continue;
+      if (!place) place = &node;
+      if (IsRead(node)) place = nullptr;
+    }
+    return place;
+  }
+
+  // Whether the chunks read a result of a node that is not cut.
+  bool IsRead(const Node& node) const {
+    return !nodes_.contains(&node) &&
+           std::ranges::any_of(node.outputs(), [&](const Value* value) {
+             return value &&
+                    std::ranges::any_of(value->uses, [&](const Node* reader) {
+                      return nodes_.contains(reader);
+                    });
+           });
+  }
+
   // The number of labels that count, as a float.
   Value* Counted(Builder& b, Value* labels) const {
     Value* ignored =
@@ -217,7 +274,7 @@ class Region {
   const LogitsElsewhere elsewhere_;
   Node* gradient_ = nullptr;
   int64_t rows_ = 0;
-  std::unordered_set<Node*> nodes_;
+  std::unordered_set<const Node*> nodes_;
   std::unordered_set<Value*> logits_;  // the forward nodes' results
   std::vector<Value*> sliced_;         // values from outside that are cut
   std::unordered_map<Value*, Join> joins_;
@@ -227,7 +284,7 @@ class Region {
 // by them.
 void Region::Cut(int64_t chunk) {
   const std::vector<Node*> order = InOrder();
-  Builder b(graph_, loss_.out(0)->name + ".chunk.");
+  Builder b(graph_, loss_.out(0)->name + ".chunk.", Place());
   Value* all = Counted(b, loss_.in(1));
   Value* loss = nullptr;
   std::unordered_map<Value*, std::vector<Value*>> parts;
@@ -318,7 +375,7 @@ void ChunkLoss(Graph& graph, int64_t bytes, LogitsElsewhere elsewhere) {
     if (!region.Find()) continue;
     int64_t rows = region.rows() * bytes / size / kRows * kRows;
     rows = std::max(rows, kMinRows);
-    if (rows >= region.rows()) continue;
+    if (rows >= region.rows() || !region.Saves(rows)) continue;
     region.Cut(rows);
     cut = true;
   }

@@ -21,8 +21,10 @@ enum class LogitsElsewhere {
 // - gradients of the layer's input are joined, and its weight's added up;
 // - dynamic scales of activations and gradients belong to a chunk; amaxes of
 //   the chunks are joined by Max, so scales with a state stay the same.
-// Only logits of more than `bytes` are cut. A chunk has about `bytes` of
-// logits; its number of rows is a multiple of 128 and at least 256. REQUIRES:
+// The chunks stand where the loss stood, so nodes behind it stay behind it.
+// Only logits of more than `bytes` are cut, and only if chunks take less memory
+// than the whole. A chunk has about `bytes` of logits; its number of rows is a
+// multiple of 128 and at least 256. REQUIRES:
 // nodes in topological order; FP8 is rewritten; Transposes are folded.
 void ChunkLoss(Graph& graph, int64_t bytes,
                LogitsElsewhere elsewhere = LogitsElsewhere::kStayWhole);

@@ -21,6 +21,11 @@ bool IsReal(const Value* value) {
 
 bool Rounds(const Node& node) { return FactsOf(node).kind == OpKind::kRound; }
 
+// A Cast from 16 bits to float, as behind the gather of a rounded weight.
+bool Widens(const Node& node) {
+  return node.Is("Cast") && IsHalf(node.in(0)->dtype) && IsReal(node.out(0));
+}
+
 class Narrower {
  public:
   Narrower(Graph& graph, const KernelRegistry& kernels)
@@ -159,6 +164,10 @@ class Narrower {
   void FindExact(const Node& node) {
     if (Rounds(node)) {
       exact_.emplace(node.out(0), static_cast<DType>(node.Int("to", 0)));
+      return;
+    }
+    if (Widens(node)) {
+      exact_.emplace(node.out(0), node.in(0)->dtype);
       return;
     }
     if (!Moves(TraitsOf(node))) return;

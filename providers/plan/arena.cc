@@ -2,14 +2,17 @@
 #include "providers/plan/arena.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
 namespace onnx_fp8 {
 namespace {
+
+// The number of buffers that are placed by size: time grows with its square.
+constexpr size_t kLarge = 8192;
 
 // The free blocks below `top`; no two of them touch.
 class Holes {
@@ -71,20 +74,11 @@ class Holes {
   size_t top_ = 0;
 };
 
-}  // namespace
-
-size_t Padded(size_t bytes, size_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
-  std::vector<Buffer*> starting, ending;
-  for (Buffer& buffer : buffers) {
-    buffer.offset = 0;
-    if (buffer.bytes == 0) continue;
-    starting.push_back(&buffer);
-    ending.push_back(&buffer);
-  }
+// Buffers take the smallest hole into which they fit, in order of their start.
+// On a device many start together (run_together.h); there, buffers with the
+// longest lifetime come first. O(n log n).
+size_t PlaceInOrder(const std::vector<Buffer*>& buffers, size_t alignment) {
+  std::vector<Buffer*> starting = buffers, ending = buffers;
   bool longest_first = alignment == kDeviceAlignment;
   std::ranges::stable_sort(starting, {}, [&](const Buffer* b) {
     return std::pair(b->start, longest_first ? -b->end : 0);
@@ -100,6 +94,81 @@ size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
     buffer->offset = holes.Take(Padded(buffer->bytes, alignment));
   }
   return holes.top();
+}
+
+// The places of some buffers, by offset.
+class Places {
+ public:
+  // Gives the buffer the lowest place that no other one has while it is in use.
+  void Take(Buffer& buffer, size_t bytes) {
+    size_t offset = 0;
+    for (const Place& place : places_) {
+      if (place.start > buffer.end || place.end < buffer.start) continue;
+      if (offset + bytes <= place.offset) break;
+      offset = std::max(offset, place.top);
+    }
+    buffer.offset = offset;
+    const auto behind =
+        std::ranges::upper_bound(places_, offset, {}, &Place::offset);
+    places_.insert(behind, {buffer.start, buffer.end, offset, offset + bytes});
+    top_ = std::max(top_, offset + bytes);
+  }
+
+  size_t top() const { return top_; }
+
+ private:
+  struct Place {
+    int start, end;
+    size_t offset, top;
+  };
+
+  std::vector<Place> places_;
+  size_t top_ = 0;
+};
+
+// The largest buffers come first, and the longest lifetimes of one size: small
+// buffers then fill the gaps between large ones. The smallest of very many lie
+// behind the others, in order of their start.
+size_t PlaceBySize(std::vector<Buffer*> buffers, size_t alignment) {
+  const auto size = [&](const Buffer* b) {
+    return Padded(b->bytes, alignment);
+  };
+  std::ranges::stable_sort(buffers, std::greater(), [&](const Buffer* b) {
+    return std::pair(size(b), b->end - b->start);
+  });
+  std::vector<Buffer*> small;
+  Places places;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (i < kLarge) {
+      places.Take(*buffers[i], size(buffers[i]));
+    } else {
+      small.push_back(buffers[i]);
+    }
+  }
+  const size_t more = PlaceInOrder(small, alignment);
+  for (Buffer* buffer : small) buffer->offset += places.top();
+  return places.top() + more;
+}
+
+}  // namespace
+
+size_t Padded(size_t bytes, size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
+  std::vector<Buffer*> placed;
+  for (Buffer& buffer : buffers) {
+    buffer.offset = 0;
+    if (buffer.bytes > 0) placed.push_back(&buffer);
+  }
+  const size_t in_order = PlaceInOrder(placed, alignment);
+  if (in_order == LiveBytes(buffers, alignment)) return in_order;
+  const std::vector<Buffer> before = buffers;
+  const size_t by_size = PlaceBySize(placed, alignment);
+  if (by_size < in_order) return by_size;
+  buffers = before;
+  return in_order;
 }
 
 size_t LiveBytes(const std::vector<Buffer>& buffers, size_t alignment) {

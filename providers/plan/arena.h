@@ -24,10 +24,8 @@ struct Buffer {
 
 // Gives every buffer a multiple of `alignment` as its offset, so that buffers
 // in use at the same step do not overlap, and returns the bytes needed for all.
-// Buffers take the smallest hole into which they fit, in order of their start.
-// On a device many start together (run_together.h); there, buffers with the
-// longest lifetime come first. On training graphs that needs up to 6 % more
-// than LiveBytes. O(n log n).
+// Of two placements it takes the smaller one: in order of their start, which
+// loses little where lifetimes are nested, and by size.
 size_t PlaceBuffers(std::vector<Buffer>& buffers,
                     size_t alignment = kHostAlignment);
 

@@ -442,7 +442,7 @@ class Planner {
       auto live = number_.find(&node);
       if (live == number_.end()) continue;
       const KernelEntry* entry = kernels_.Find(node.domain, node.op);
-      if (entry && entry->traits.view && IsView(node)) {
+      if (entry && CanBeView(node, entry->traits) && IsView(node)) {
         live->second = kView;
       } else if (entry && entry->kernel && node.Subgraphs().empty()) {
         live->second = static_cast<int>(nodes_.size());

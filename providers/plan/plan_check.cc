@@ -54,8 +54,8 @@ class Simulator {
     while (value->producer && !runs_.contains(value->producer)) {
       const Node& node = *value->producer;
       const KernelEntry* entry = kernels_.Find(node.domain, node.op);
-      Check(entry && entry->traits.view && node.out(0) == value, "[",
-            node.Where(), "] expected a step, got none");
+      Check(entry && CanBeView(node, entry->traits) && node.out(0) == value,
+            "[", node.Where(), "] expected a step, got none");
       value = node.in(0);
     }
     return value;

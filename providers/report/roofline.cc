@@ -21,7 +21,7 @@ constexpr GpuPeaks kGpus[] = {
 
 bool IsView(const Node& node, const KernelRegistry& kernels) {
   const KernelEntry* entry = kernels.Find(node.domain, node.op);
-  return entry && entry->traits.view;
+  return entry && CanBeView(node, entry->traits);
 }
 
 }  // namespace

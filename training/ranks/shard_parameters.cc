@@ -43,6 +43,9 @@ class Sharder {
       position_[&node] = order_.size();
       order_.push_back(&node);
     }
+    if (options.spec.what == Sharding::kParameters && options.seed) {
+      FindReaders();
+    }
   }
 
   void Run(ParameterGradients* gradients, bool whole_gradients) {
@@ -103,6 +106,23 @@ class Sharder {
     return FactsOf(reader).kind == OpKind::kRound &&
            reader.in(0)->is_initializer() &&
            options_.spec.gather != GatherAs::kFloat;
+  }
+
+  void FindReaders() {
+    for (const Node* node : order_) {
+      readers_.push_back(std::ranges::any_of(node->inputs(), [&](Value* in) {
+        return in && in->is_initializer() && in->rank() > 1 &&
+               options_.parameters->contains(in->name);
+      }));
+    }
+  }
+
+  // Whether no node between the two reads a matrix of parameters, as between
+  // the last layer's product and its gradient.
+  bool NoneBetween(const Node* first, const Node* last) const {
+    size_t i = position_.at(first) + 1;
+    while (i < position_.at(last) && !readers_[i]) ++i;
+    return i == position_.at(last);
   }
 
   Node* After(const Node* node) const {
@@ -180,6 +200,11 @@ class Sharder {
     for (Node* reader : readers) {
       (backward_.contains(reader) ? backward : forward).push_back(reader);
     }
+    if (!forward.empty() && !backward.empty() &&
+        NoneBetween(forward.back(), backward.front())) {
+      forward = readers;
+      backward.clear();
+    }
     for (const std::vector<Node*>& some : {forward, backward}) {
       if (some.empty()) continue;
       Value* gathered = Gather(part, wire, *whole, some.front());
@@ -209,6 +234,7 @@ class Sharder {
   std::vector<Node*> order_;  // nodes at the start
   std::unordered_map<const Node*, size_t> position_;
   std::unordered_set<Node*> backward_;       // empty: one gather serves all
+  std::vector<bool> readers_;                // of matrices, by position
   std::unordered_map<Value*, Value*> part_;  // of each parameter
   // Nodes that nobody reads any more; readers follow what they read.
   std::vector<Node*> replaced_;

@@ -29,8 +29,9 @@ using ParameterGradients = std::vector<std::pair<Value*, Value*>>;
 
 // Replaces the parameters by parts of them, under the same names. All-gathers
 // make the whole parameter before the first node that reads it; with
-// kParameters, another one before the first node of the backward does. What is
-// computed from whole parameters alone is then computed again in the backward.
+// kParameters, another one before the first node of the backward does, unless
+// no matrix of parameters is read in between: the last layer's stays. Values
+// computed from whole parameters alone are computed again in the backward.
 //
 // A weight that QuantizeTensor or QuantizeWith reads is quantized in parts
 // (QuantizeAmax) and gathered as FP8, if spec.gather allows it. The amaxes of

@@ -156,5 +156,66 @@ TEST(StepForecast, NoCopyOfAWeightLivesFromForwardToBackward) {
   }
 }
 
+// A language model of linear layers of 32 features.
+std::string WriteTokens(const TempDir& dir, int64_t words) {
+  constexpr int64_t kFeatures = 32;
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* ids = graph.AddInput("input_ids", DType::kInt64, Shape{-1, -1});
+  ids->axis_names = {"batch", "seq"};
+  auto weight = [&](const std::string& name, const Shape& shape) {
+    return graph.AddInitializer(name, Random(shape, name.size()));
+  };
+  Value* x = b.Op("Gather", {weight("embed.weight", {words, kFeatures}), ids});
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = Concat("layers.", i, ".weight");
+    x = b.Op("MatMul", {x, weight(name, {kFeatures, kFeatures})});
+    x = b.Op("Tanh", {x});
+  }
+  Value* logits =
+      b.Op("MatMul", {x, weight("head.weight", {kFeatures, words})});
+  graph.Rename(logits, "logits");
+  graph.outputs = {logits};
+  std::string path = dir / Concat("tokens_", words, ".onnx");
+  WriteModel(graph, path);
+  return path;
+}
+
+// Of 512 rows or more on each rank, in chunks of 256.
+void ExpectChunksCostNoMemory(const std::string& model, const char* recipe,
+                              DType dtype) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.dp = 2}, Mesh{.dp = 4}, Mesh{.tp = 2},
+                           Mesh{.dp = 2, .tp = 2}}) {
+    for (Sharding what : {Sharding::kNone, Sharding::kParameters}) {
+      if (what != Sharding::kNone && mesh.dp == 1) continue;
+      SCOPED_TRACE(Concat(model, " ", ToString(mesh), " ", recipe, " ",
+                          Name(dtype), " ", static_cast<int>(what)));
+      SessionOptions options = Options(model, recipe);
+      options.dtype = dtype;
+      options.shard.what = what;
+      size_t bytes[2];
+      for (int chunked : {0, 1}) {
+        options.loss_chunk_bytes = chunked;
+        ForecastSpec spec = SpecOf(options, mesh);
+        spec.axes = {{"seq", 64 * mesh.data_ranks()}};
+        bytes[chunked] = ForecastStep(spec).memory.total();
+      }
+      EXPECT_LE(100 * bytes[1], 101 * bytes[0]);
+    }
+  }
+}
+
+TEST(StepForecast, ChunksOfTheLossCostNoMemory) {
+  TempDir dir;
+  for (int64_t words : {16, 64, 512}) {
+    const std::string model = WriteTokens(dir, words);
+    ExpectChunksCostNoMemory(model, "off", DType::kFloat);
+    ExpectChunksCostNoMemory(model, "off", DType::kBFloat16);
+    ExpectChunksCostNoMemory(model, "tensorwise", DType::kBFloat16);
+    ExpectChunksCostNoMemory(model, "rowwise", DType::kFloat);
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -6,7 +6,10 @@
 #include "graph/onnx/verify.h"
 #include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
+#include "providers/plan/plan.h"
 #include "tests/graph/parse.h"
+#include "tests/providers/cpu/run_node.h"
+#include "tests/training/gradient_check.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -58,6 +61,37 @@ c: float[2,6] = Sin(a)
 output b
 output c
 )");
+}
+
+// A weight that travels in 16 bits is widened behind its gather.
+constexpr char kWidened[] = R"(h: bfloat16[2,6] = Cast<to=16>(x)
+b: float[2,6] = Cast<to=1>(h)
+c: float[2,6] = Gelu(b)
+output c
+)";
+
+TEST(StoreNarrow, AWidenedValueStaysIn16BitsAndIsNoStep) {
+  EXPECT_EQ(After(kWidened), R"(h: bfloat16[2,6] = Cast<to=16>(x)
+b: float as bfloat16[2,6] = Cast<to=1>(h)
+c: float[2,6] = Gelu(b)
+output c
+)");
+  ExpectUnchanged(R"(h: bfloat16[2,6] = Cast<to=16>(x)
+b: float[2,6] = Cast<to=1>(h)
+c: float[2,6] = Sin(b)
+output c
+)");
+  const auto wide = ParseGraph(kHead + std::string(kWidened));
+  const auto narrow = ParseGraph(kHead + std::string(kWidened));
+  StoreNarrow(*narrow, CpuKernels());
+  const Plan plan = MakePlan(*narrow, CpuKernels());
+  CheckPlan(plan, *narrow, CpuKernels());
+  EXPECT_EQ(plan.steps.size(), 2u);
+  EXPECT_EQ(MakePlan(*wide, CpuKernels()).steps.size(), 3u);
+  const std::map<std::string, Tensor> feeds = {{"x", RandomNormal({2, 6}, 1)}};
+  EXPECT_EQ(LargestDifference(RunGraph(*narrow, feeds).at("c"),
+                              RunGraph(*wide, feeds).at("c")),
+            0);
 }
 
 TEST(StoreNarrow, AnOutputKeepsItsDType) {

@@ -31,10 +31,18 @@ output dx
 output wa
 )";
 
-std::string Sharded(ShardSpec spec, ParameterGradients* gradients) {
-  auto graph = ParseGraph(kStepText);
+// The same with another layer between the product and the backward.
+std::string TwoLayers() {
+  std::string text = kStepText;
+  text.insert(text.find("wq:"), "param v: float[4,4]\n");
+  text.insert(text.find("gq:"), "u: float[2,4] = MatMul(y, v)\n");
+  return text;
+}
+
+std::string Sharded(const std::string& text, ShardSpec spec,
+                    ParameterGradients* gradients) {
+  auto graph = ParseGraph(text);
   const std::map<std::string, Shape> parameters = ParametersToShard(*graph);
-  EXPECT_EQ(parameters.size(), 1u);
   *gradients = {{graph->Find("w"), graph->Find("dw")}};
   ShardParameters(*graph, {spec, {.dp = 2}, &parameters, graph->Find("seed")},
                   gradients, false);
@@ -45,10 +53,12 @@ std::string Sharded(ShardSpec spec, ParameterGradients* gradients) {
 
 TEST(ShardParameters, Float8TravelsTwice) {
   ParameterGradients gradients;
-  EXPECT_EQ(Sharded({Sharding::kParameters}, &gradients), R"(graph "g" opset 24
+  EXPECT_EQ(Sharded(TwoLayers(), {Sharding::kParameters}, &gradients),
+            R"(graph "g" opset 24
 input x: float[2,3]
 input seed: float[2,4]
 param w: float[2,4]
+param v: float[2,4]
 const "const.int64[1] 1": int64[1] = {1}
 const "const.int64 0": int64[] = {0}
 const "const.float 0": float[] = {0.0}
@@ -62,6 +72,8 @@ wa: float[] = Identity(amax.Gather)
 xq: float8e4m3fn[2,3], xs: float[], xa: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
 w.part.QuantizeAmax.AllGather: float8e4m3fn[3,4] = onnx_fp8.AllGather<group="dp", ranks=2, rows=3>(w.part.QuantizeAmax)
 y: float[2,4] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, w.part.QuantizeAmax.AllGather, ws)
+v.part.AllGather: float[4,4] = onnx_fp8.AllGather<group="dp", ranks=2>(v)
+u: float[2,4] = MatMul(y, v.part.AllGather)
 gq: float8e4m3fn[2,4], gs: float[], ga: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(seed)
 dw: float[3,4] = onnx_fp8.ScaledMatMul<transA=1, transB=0>(xq, xs, gq, gs)
 w.part.QuantizeAmax.AllGather_1: float8e4m3fn[3,4] = onnx_fp8.AllGather<group="dp", ranks=2, rows=3>(w.part.QuantizeAmax)
@@ -76,10 +88,22 @@ output dw.ReduceScatter
 )");
 }
 
+// Its backward follows its forward.
+TEST(ShardParameters, TheLastLayersWeightTravelsOnce) {
+  ParameterGradients gradients;
+  const std::string text =
+      Sharded(kStepText, {Sharding::kParameters}, &gradients);
+  const size_t gather = text.find("AllGather<");
+  ASSERT_NE(gather, text.npos);
+  EXPECT_LT(gather, text.find("y: float[2,4]"));
+  EXPECT_EQ(text.find("AllGather<", gather + 1), text.npos) << text;
+}
+
 TEST(ShardParameters, FloatTravelsOnce) {
   ParameterGradients gradients;
-  EXPECT_EQ(Sharded({Sharding::kGradients, GatherAs::kFloat}, &gradients),
-            R"(graph "g" opset 24
+  EXPECT_EQ(
+      Sharded(kStepText, {Sharding::kGradients, GatherAs::kFloat}, &gradients),
+      R"(graph "g" opset 24
 input x: float[2,3]
 input seed: float[2,4]
 param w: float[2,4]
