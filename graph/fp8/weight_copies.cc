@@ -17,15 +17,14 @@ class Splitter {
 
   std::unique_ptr<Graph> Run() {
     std::vector<Node*> moved;
+    for (const StateBinding& b : graph_.state) changing_.insert(b.state);
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node)) continue;
       for (const Value* out : node.outputs()) known_.insert(out);
-      const OpFacts& facts = FactsOf(node);
-      bool moves = facts.collective == Collective::kAllGather
-                       ? gathers_
-                       : facts.kind == OpKind::kCollective ||
-                             facts.kind == OpKind::kQuantize;
-      if (moves) moved.push_back(&node);
+      if (ReadsGathered(node)) {
+        for (const Value* out : node.outputs()) gathered_.insert(out);
+      }
+      if (Moves(node)) moved.push_back(&node);
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();
@@ -48,8 +47,25 @@ class Splitter {
     return !subgraphs && !node.inputs().empty() &&
            std::ranges::all_of(node.inputs(), [&](const Value* value) {
              return !value || known_.contains(value) ||
-                    (value->is_initializer() && !value->is_input);
+                    (value->is_initializer() && !value->is_input &&
+                     !changing_.contains(value));
            });
+  }
+
+  // REQUIRES: the node depends on state alone.
+  bool ReadsGathered(const Node& node) const {
+    return FactsOf(node).collective == Collective::kAllGather ||
+           std::ranges::any_of(node.inputs(), [&](const Value* value) {
+             return gathered_.contains(value);
+           });
+  }
+
+  // REQUIRES: the node depends on state alone.
+  bool Moves(const Node& node) const {
+    const OpFacts& facts = FactsOf(node);
+    if (facts.collective == Collective::kAllGather) return gathers_;
+    if (facts.kind == OpKind::kRound) return gathers_ || !ReadsGathered(node);
+    return facts.kind == OpKind::kCollective || facts.kind == OpKind::kQuantize;
   }
 
   // Removes the node: its results become inputs, which the copy computes.
@@ -60,6 +76,7 @@ class Splitter {
       copies_->outputs.push_back(copy.out(i));
       Value* input =
           graph_.AddInput(graph_.FreshName(old->name), old->dtype, old->shape);
+      input->narrow = old->narrow;
       graph_.ReplaceUses(old, input);
       renamed_.push_back({input, old->name});
     }
@@ -119,7 +136,9 @@ class Splitter {
   const bool gathers_;
   std::unique_ptr<Graph> copies_;
   std::unordered_map<const Node*, Node*> copied_;
-  std::unordered_set<const Value*> known_;
+  std::unordered_set<const Value*> changing_;  // state that the step updates
+  std::unordered_set<const Value*> known_;     // depends on other state alone
+  std::unordered_set<const Value*> gathered_;  // of known_: by an AllGather
   std::vector<std::pair<Value*, std::string>> renamed_;
 };
 

@@ -28,7 +28,9 @@ std::string TypeText(const Tensor& t) {
 }
 
 void CheckType(const char* what, const Value& value, const Tensor& tensor) {
-  if (tensor.dtype() == value.dtype && tensor.shape() == value.shape) return;
+  if (tensor.dtype() == StoredAs(value) && tensor.shape() == value.shape) {
+    return;
+  }
   Fail("[", what, " ", value.name, "] expected ", TypeText(value), ", got ",
        TypeText(tensor));
 }
@@ -287,7 +289,7 @@ void Executor::TakeResults(std::span<const Tensor> feeds,
   for (size_t i = 0; i < fetched_.size(); ++i) {
     if (fetched_[i].defined()) continue;
     const Value& value = *plan_.fetched[i];
-    fetched_[i] = provider_.NewTensor(value.dtype, *value.shape);
+    fetched_[i] = provider_.NewTensor(StoredAs(value), *value.shape);
   }
 }
 
@@ -417,7 +419,7 @@ void Executor::TakeFetched() {
     return;
   }
   for (const Value* value : plan_.fetched) {
-    fetched_.push_back(provider_.NewTensor(value->dtype, *value->shape));
+    fetched_.push_back(provider_.NewTensor(StoredAs(*value), *value->shape));
   }
   if (keeps) own_fetched_ = fetched_;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The FP8 copies of weights that micro-batches read lie on the device once, and
-// nothing copies them.
+// The copies of weights that micro-batches read, in FP8 or in 16 bits, lie on
+// the device once, and nothing copies them.
 #include <gtest/gtest.h>
+
+#include <tuple>
 
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
@@ -20,6 +22,8 @@ constexpr int64_t kWide = 4096;
 // Codes of the two weights. The backward reads those of the second one as they
 // are, the forward reads both transposed.
 constexpr size_t kCodes = kWide * (kIn + 2 * 16);
+// Rounded weights.
+constexpr size_t kRounded = kWide * (kIn + 16) * 2;
 
 // Two linear layers of many weights, on batches of small_model.h.
 std::string WriteWide(const TempDir& dir) {
@@ -86,11 +90,18 @@ Taken TakenBy(const SessionOptions& options) {
 
 TEST_F(WeightCopies, LieInMemoryOnceAndAreNotCopied) {
   const Taken without = TakenBy(Accumulating("off"));
-  const Taken with = TakenBy(Accumulating("tensorwise"));
-  EXPECT_EQ(with.copies, without.copies);
-  EXPECT_EQ(with.allocations, without.allocations);
-  EXPECT_GE(with.others - without.others, kCodes);
-  EXPECT_LT(with.others - without.others, kCodes + kCodes / 2);
+  for (const auto& [recipe, dtype, bytes] :
+       {std::tuple{"tensorwise", DType::kFloat, kCodes},
+        {"off", DType::kBFloat16, kRounded}}) {
+    SCOPED_TRACE(recipe);
+    SessionOptions options = Accumulating(recipe);
+    options.dtype = dtype;
+    const Taken with = TakenBy(options);
+    EXPECT_EQ(with.copies, without.copies);
+    EXPECT_EQ(with.allocations, without.allocations);
+    EXPECT_GE(with.others - without.others, bytes);
+    EXPECT_LT(with.others - without.others, bytes + bytes / 2);
+  }
 }
 
 TEST_F(WeightCopies, ServeMicroBatchesOfOtherShapes) {
