@@ -18,14 +18,18 @@ class Splitter {
 
   std::unique_ptr<Graph> Run() {
     std::vector<Node*> moved;
-    std::unordered_set<const Value*> known;
+    std::unordered_set<const Value*> known, changing;
+    for (const StateBinding& b : graph_.state) changing.insert(b.state);
     for (Node& node : graph_.nodes()) {
-      if (!DependsOnStateAlone(node, known)) continue;
+      if (!DependsOnStateAlone(node, known) || ReadsAny(node, changing)) {
+        continue;
+      }
       const OpFacts& facts = FactsOf(node);
       // A copy of a gathered tensor stays with its gather.
       if (facts.collective == Collective::kAllGather && !gathers_) continue;
       known.insert(node.outputs().begin(), node.outputs().end());
-      if (IsCollective(node) || facts.kind == OpKind::kQuantize) {
+      if (IsCollective(node) || facts.kind == OpKind::kQuantize ||
+          facts.kind == OpKind::kRound) {
         moved.push_back(&node);
       }
     }
@@ -43,6 +47,13 @@ class Splitter {
   }
 
  private:
+  static bool ReadsAny(const Node& node,
+                       const std::unordered_set<const Value*>& values) {
+    return std::ranges::any_of(node.inputs(), [&](const Value* value) {
+      return values.contains(value);
+    });
+  }
+
   // Removes the node: its results become inputs, which the copy computes.
   void Replace(Node* node, const Node& copy) {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
@@ -51,6 +62,7 @@ class Splitter {
       copies_->outputs.push_back(copy.out(i));
       Value* input =
           graph_.AddInput(graph_.FreshName(old->name), old->dtype, old->shape);
+      input->narrow = old->narrow;
       graph_.ReplaceUses(old, input);
       renamed_.push_back({input, old->name});
     }

@@ -7,12 +7,14 @@
 
 namespace onnx_fp8 {
 
-// Moves the quantization of values that depend on state alone, the weights, out
-// of a micro step, which runs several times between two updates, into a new
-// graph, which runs once. Collectives of such values move, too. An AllGather
-// moves only with `gathers`, and so do copies of its result: they then stay in
-// memory. The outputs of the new graph become inputs of `graph`, under the same
-// names. Null if there is nothing to move. REQUIRES: known dtypes and shapes.
+// Moves the quantization and the rounding of values that depend on state alone,
+// the weights, out of a micro step, which runs several times between two
+// updates, into a new graph, which runs once. Collectives of such values move,
+// too. An AllGather moves only with `gathers`, and so do copies of its result:
+// they then stay in memory. State that the micro step itself updates does not
+// count. The outputs of the new graph become inputs of `graph`, under the same
+// names and kept in as many bits (Value::narrow). Null if there is nothing to
+// move. REQUIRES: known dtypes and shapes.
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers = false);
 
 }  // namespace onnx_fp8

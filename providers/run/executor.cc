@@ -28,7 +28,9 @@ std::string TypeText(const Tensor& t) {
 }
 
 void CheckType(const char* what, const Value& value, const Tensor& tensor) {
-  if (tensor.dtype() == value.dtype && tensor.shape() == value.shape) return;
+  if (tensor.dtype() == StoredAs(value) && tensor.shape() == value.shape) {
+    return;
+  }
   Fail("[", what, " ", value.name, "] expected ", TypeText(value), ", got ",
        TypeText(tensor));
 }
@@ -287,7 +289,7 @@ void Executor::TakeResults(std::span<const Tensor> feeds,
   for (size_t i = 0; i < fetched_.size(); ++i) {
     if (fetched_[i].defined()) continue;
     const Value& value = *plan_.fetched[i];
-    fetched_[i] = provider_.NewTensor(value.dtype, *value.shape);
+    fetched_[i] = provider_.NewTensor(StoredAs(value), *value.shape);
   }
 }
 
@@ -360,7 +362,9 @@ bool Executor::Records() const {
 // All that a Run uses and another Run may find elsewhere.
 std::vector<const void*> Executor::Addresses() const {
   std::vector<const void*> addresses = {arena_->data()};
-  for (const Tensor& state : states_) addresses.push_back(state.raw());
+  for (const auto* taken : {&feeds_, &states_}) {
+    for (const Tensor& tensor : *taken) addresses.push_back(tensor.raw());
+  }
   return addresses;
 }
 
@@ -396,33 +400,34 @@ void Executor::NoteWork(std::span<const Step> steps, Lane lane) {
   works_->push_back(std::move(work));
 }
 
-// A provider that records finds feeds and results in the same memory each time.
+// A provider that records finds feeds of the host in the same memory each time.
 Tensor Executor::Fed(size_t i, const Tensor& feed) {
-  if (!Records()) return provider_.ToOurs(feed);
+  if (!Records() || !feed.on_host()) return provider_.ToOurs(feed);
   own_feeds_.resize(plan_.feeds.size());
   Tensor& own = own_feeds_[i];
   if (!own.defined() || own.shape() != feed.shape()) {
     own = provider_.NewTensor(feed.dtype(), feed.shape());
-    recorded_.clear();
   }
-  provider_.Assign(feed, own);
+  provider_.CopyIn(feed, own);
   return own;
 }
 
 void Executor::TakeFetched() {
-  if (Records() && !own_fetched_.empty()) {
+  const bool keeps = Records() || reuses_outputs_;
+  if (keeps && !own_fetched_.empty()) {
     fetched_ = own_fetched_;
     return;
   }
   for (const Value* value : plan_.fetched) {
-    fetched_.push_back(provider_.NewTensor(value->dtype, *value->shape));
+    fetched_.push_back(provider_.NewTensor(StoredAs(*value), *value->shape));
   }
-  if (Records()) own_fetched_ = fetched_;
+  if (keeps) own_fetched_ = fetched_;
 }
 
-// The next Run never writes the caller's results.
+// The next Run writes the caller's results only if it reuses them.
 TensorMap Executor::Outputs() {
-  if (Records()) {
+  const bool copies = Records() && !reuses_outputs_;
+  if (copies) {
     for (size_t i = 0; i < fetched_.size(); ++i) {
       fetched_[i] = provider_.Clone(own_fetched_[i]);
     }
@@ -434,7 +439,7 @@ TensorMap Executor::Outputs() {
     Tensor& output = outputs[value->name];
     output = taken ? taken->Reshaped(*slot.value->shape)
                    : slots_[static_cast<size_t>(at)];
-    if (Records() && slot.place == Place::kFeed) {
+    if (copies && slot.place == Place::kFeed) {
       output = provider_.Clone(output);
     }
   }

@@ -68,11 +68,14 @@ class Executor {
   Executor(std::shared_ptr<const Graph> graph, ExecutionProvider& provider,
            std::shared_ptr<SharedArena> arena = nullptr);
 
-  // `feeds` by name of graph input, on the host or in the provider's memory. An
-  // input with an initializer (a default) and one that nothing reads may be
-  // missing. The outputs, by name, are new memory of the provider at every
-  // call; outputs that are views of each other share it. A provider with a
-  // queue may still be computing them.
+  // `feeds` by name of graph input, on the host or in the provider's memory,
+  // where kernels read them in place. A provider that records repeats a
+  // recording only while they lie in the same place. An input with an
+  // initializer (a default) and one that nothing reads may be missing. The
+  // outputs, by name, are new memory of the provider at every call, unless
+  // set_reuses_outputs; outputs that are views of each other share it. Feeds and
+  // outputs have the dtype in which the graph keeps them (StoredAs). A provider
+  // with a queue may still be computing the outputs.
   //
   // Nodes that draw random values (Dropout) draw others for each number `draw`.
   //
@@ -106,6 +109,8 @@ class Executor {
   // The ranks compare the collectives of their plans; the first Run does so if
   // nobody has. Errors: the first node that differs.
   void CompareCollectives();
+  // Whether each Run writes its outputs into the memory of the last Run's.
+  void set_reuses_outputs(bool reuses) { reuses_outputs_ = reuses; }
   // Null: no times are measured. It must outlive the Runs.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
   // The executor tells the timeline which nodes added the work of a Recording;
@@ -164,8 +169,9 @@ class Executor {
   // One per slot of the plan, at the address that it had in the last Run. Only
   // the tensors of constants keep their memory alive.
   std::vector<Tensor> slots_;
-  // If the provider records: the steps of a Run, and the addresses of state and
-  // arena that they use. Feeds and results then have memory of their own.
+  // If the provider records: the steps of a Run, and the addresses of arena,
+  // feeds and state that they use. Feeds of the host and results then have
+  // memory of their own.
   std::unique_ptr<Recording> recording_;
   std::vector<const void*> recorded_;  // or of the last Run
   DeviceTimeline* timeline_ = nullptr;
@@ -199,6 +205,7 @@ class Executor {
   Profiler* profiler_ = nullptr;
   TransferTimes* times_ = nullptr;
   bool overlap_ = true;
+  bool reuses_outputs_ = false;
   const Groups* groups_ = nullptr;
   bool compared_ = false;  // the order of collectives
 };

@@ -37,6 +37,27 @@ TEST_P(Accumulation, OfABatchTwiceIsThatBatch) {
   ExpectSame(Weights(*one, dir), Weights(*two, dir));
 }
 
+// A step of one batch rounds its weights itself.
+TEST_P(Accumulation, ReadsCopiesOfWeightsIn16Bits) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    options.dtype = dtype;
+    options.grad_accum = 1;
+    auto one = TrainingSession::Create(options);
+    options.grad_accum = 2;
+    auto two = TrainingSession::Create(options);
+    for (uint64_t step = 0; step < 4; ++step) {
+      TensorMap batch = Batch(step);
+      StepResult a = one->Step(batch, 1e-2);
+      StepResult b = two->Step(Batches{batch, batch}, 1e-2);
+      EXPECT_EQ(a.loss, b.loss);
+      EXPECT_EQ(a.grad_norm, b.grad_norm);
+    }
+    ExpectSame(Weights(*one, dir), Weights(*two, dir));
+  }
+}
+
 TEST_P(Accumulation, ResumesBitForBit) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false), GetParam());
@@ -89,6 +110,25 @@ TEST(Session, QuantizesWeightsOncePerStep) {
     if (event["args"]["op"] == "onnx_fp8.QuantizeTensor") ++quantized;
   }
   EXPECT_EQ(quantized, 2 * (2 + 3 * 4));
+}
+
+// By the profile, as above; inputs and gradients are rounded by other kernels.
+TEST(Session, RoundsWeightsOncePerStep) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.dtype = DType::kBFloat16;
+  options.grad_accum = 3;
+  options.profile = dir / "profile.json";
+  auto session = TrainingSession::Create(options);
+  session->Step(Batches{Batch(1), Batch(2), Batch(3)}, 1e-2);
+  session->Step(Batches{Batch(4), Batch(5), Batch(6)}, 1e-2);
+  session.reset();
+  int rounded = 0;
+  auto events = nlohmann::json::parse(ReadText(dir / "profile.json"));
+  for (const auto& event : events) {
+    if (event["args"]["op"] == "onnx_fp8.RoundTo") ++rounded;
+  }
+  EXPECT_EQ(rounded, 2 * (2 + 3));
 }
 
 // Batches of more than 4 go through a layer that others skip. Graphs of small

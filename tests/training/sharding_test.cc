@@ -85,6 +85,22 @@ TEST(Sharding, MicroBatches) {
   }
 }
 
+// Gathered weights stay in 16 bits from one micro-batch to the next one.
+TEST(Sharding, MicroBatchesIn16Bits) {
+  TempDir dir;
+  for (const char* recipe : {"off", "rowwise"}) {
+    SessionOptions options = Options(WriteMlp(dir, false), recipe);
+    options.dtype = DType::kBFloat16;
+    options.grad_accum = 2;
+    const auto whole = TrainRanks(2, options, ShardSteps(2));
+    options.shard.what = Sharding::kOptimizer;
+    for (GatherAs gather : {GatherAs::kBFloat16, GatherAs::kFloat}) {
+      options.shard.gather = gather;
+      ExpectSameRuns(whole, TrainRanks(2, options, ShardSteps(2)));
+    }
+  }
+}
+
 // A tied table, norms, attention; in 16 bits parts are rounded before they
 // travel.
 TEST(Sharding, Transformer) {

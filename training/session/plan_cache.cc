@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "graph/same_graph.h"
 #include "training/step/loss.h"
 
 namespace onnx_fp8 {
@@ -35,6 +36,17 @@ bool PlanKey::Fits(const PlanKey& wanted) const {
          shapes == wanted.shapes && sums == wanted.sums &&
          has_loss == wanted.has_loss && label == wanted.label &&
          std::ranges::includes(wanted.values, values);
+}
+
+Quantizer::Quantizer(std::shared_ptr<const Graph> graph,
+                     std::unique_ptr<Executor> executor)
+    : graph_(std::move(graph)), executor_(std::move(executor)) {
+  executor_->set_reuses_outputs(true);
+}
+
+const TensorMap& Quantizer::Copies(TensorMap& state) {
+  if (copies_.empty()) copies_ = executor_->Run({}, state);
+  return copies_;
 }
 
 TensorMap PlannedStep::Known(const TensorMap& feeds) const {
@@ -77,8 +89,18 @@ PlannedStep& PlanCache::Keep(PlannedStep planned) {
   return plans_.front();
 }
 
+std::shared_ptr<Quantizer> PlanCache::FindQuantizer(const Graph& graph) const {
+  for (const PlannedStep& planned : plans_) {
+    const std::shared_ptr<Quantizer>& known = planned.quantizer;
+    if (known && SameGraph(known->graph(), graph)) return known;
+  }
+  return nullptr;
+}
+
 void PlanCache::ForgetWeightCopies() {
-  for (PlannedStep& planned : plans_) planned.weight_copies.clear();
+  for (PlannedStep& planned : plans_) {
+    if (planned.quantizer) planned.quantizer->Forget();
+  }
 }
 
 }  // namespace onnx_fp8

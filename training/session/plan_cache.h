@@ -40,20 +40,42 @@ struct PlanKey {
   bool Fits(const PlanKey& wanted) const;
 };
 
+// Makes the copies of weights that micro steps read: once between two updates,
+// always in the same memory. Micro steps whose copies are the same share one.
+class Quantizer {
+ public:
+  // `graph`: as SplitWeightCopies makes it. `executor`: runs it.
+  Quantizer(std::shared_ptr<const Graph> graph,
+            std::unique_ptr<Executor> executor);
+
+  // The copies by name; makes them if they are not there.
+  const TensorMap& Copies(TensorMap& state);
+  // The weights have changed.
+  void Forget() { copies_.clear(); }
+
+  bool has_copies() const { return !copies_.empty(); }
+  const Graph& graph() const { return *graph_; }
+  Executor& executor() const { return *executor_; }
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  std::unique_ptr<Executor> executor_;
+  TensorMap copies_;  // views of the executor's outputs
+};
+
 // A planned graph, and the names of its inputs and outputs.
 struct PlannedStep {
   PlanKey key;
   StepGraph step;
   std::shared_ptr<const ReportLayout> report;
   std::unique_ptr<Executor> executor;
-  // For a micro step: quantizes the weights; its outputs in this step.
-  std::unique_ptr<Executor> quantizer;
-  TensorMap weight_copies;
+  // Of a micro step; null: the step reads no copies of weights.
+  std::shared_ptr<Quantizer> quantizer;
 
   // Behind the plan itself.
   Lacks lacks() const {
-    return quantizer && weight_copies.empty() ? Lacks::kWeightCopies
-                                              : Lacks::kNothing;
+    return quantizer && !quantizer->has_copies() ? Lacks::kWeightCopies
+                                                 : Lacks::kNothing;
   }
   // The feeds for which the graph has inputs.
   TensorMap Known(const TensorMap& feeds) const;
@@ -77,6 +99,8 @@ class PlanCache {
   const PlannedStep* Largest() const;
   // The most that a plan would need if its values shared no memory.
   size_t naive_bytes() const;
+  // The quantizer of a plan that computes the same copies; null: there is none.
+  std::shared_ptr<Quantizer> FindQuantizer(const Graph& graph) const;
   void ForgetWeightCopies();
 
  private:

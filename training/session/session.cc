@@ -213,8 +213,18 @@ struct StepMemory {
 class Adder {
  public:
   void Add(const PlannedStep& planned) {
-    Add(planned.executor->plan());
-    if (planned.quantizer) Add(planned.quantizer->plan());
+    const Plan& plan = planned.executor->plan();
+    AddShared(plan);
+    for (const Value* feed : plan.feeds) {
+      const Quantizer* quantizer = planned.quantizer.get();
+      const bool copy = quantizer && quantizer->graph().Find(feed->name);
+      if (!copy) memory_.others += BytesOf(*feed);
+    }
+    // A recorded step keeps its results and hands out copies.
+    for (const Value* value : plan.fetched) {
+      memory_.others += 2 * BytesOf(*value);
+    }
+    if (planned.quantizer) Add(*planned.quantizer);
   }
   StepMemory Sum() {
     for (const auto& [name, bytes] : state_) memory_.state += bytes;
@@ -222,21 +232,26 @@ class Adder {
   }
 
  private:
-  void Add(const Plan& plan) {
+  // Micro steps read the copies where they are.
+  void Add(const Quantizer& quantizer) {
+    if (!quantizers_.insert(&quantizer).second) return;
+    const Plan& plan = quantizer.executor().plan();
+    AddShared(plan);
+    for (const Value* value : plan.fetched) memory_.others += BytesOf(*value);
+  }
+
+  void AddShared(const Plan& plan) {
     memory_.arena = std::max(memory_.arena, plan.arena_bytes);
     for (const Value* value : plan.states) {
       state_[value->name] = BytesOf(*value);
     }
-    for (const auto* values : {&plan.feeds, &plan.constants}) {
-      for (const Value* value : *values) memory_.others += BytesOf(*value);
-    }
-    // A recorded step keeps its results and hands out copies.
-    for (const Value* value : plan.fetched) {
-      memory_.others += 2 * BytesOf(*value);
+    for (const Value* value : plan.constants) {
+      memory_.others += BytesOf(*value);
     }
   }
 
   StepMemory memory_;
+  std::set<const Quantizer*> quantizers_;
   std::map<std::string, size_t> state_;  // by name
 };
 
@@ -719,11 +734,13 @@ class Session : public TrainingSession {
         order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
     PlannedStep& planned = known ? *known : Keep(make());
     // Ranks also make their copies at the same time.
-    if (lacks != Lacks::kNothing) planned.weight_copies.clear();
+    if (lacks != Lacks::kNothing && planned.quantizer) {
+      planned.quantizer->Forget();
+    }
     if (lacks != Lacks::kPlan || !order_.IsNeeded(key.kind)) return planned;
     if (known) order_.Agree(key.kind, *planned.step.graph, false);
     planned.executor->CompareCollectives();
-    if (planned.quantizer) planned.quantizer->CompareCollectives();
+    if (planned.quantizer) planned.quantizer->executor().CompareCollectives();
     return planned;
   }
 
@@ -758,15 +775,20 @@ class Session : public TrainingSession {
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
     order_.Agree(kind, graph, true);
-    if (kind == StepKind::kMicro) {
-      std::shared_ptr<Graph> copies =
-          SplitQuantizer(graph, options_.shard.what, runner_);
-      if (copies) planned.quantizer = MakeExecutor(copies);
-    }
+    if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
     planned.executor = MakeExecutor(planned.step.graph);
     if (memory_) FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     return plans_.Keep(std::move(planned));
+  }
+
+  // Takes the quantization of weights out of a micro step; null: it has none.
+  std::shared_ptr<Quantizer> TakeQuantizer(Graph& micro) {
+    std::shared_ptr<Graph> copies =
+        SplitQuantizer(micro, options_.shard.what, runner_);
+    if (!copies) return nullptr;
+    if (auto known = plans_.FindQuantizer(*copies)) return known;
+    return std::make_shared<Quantizer>(copies, MakeExecutor(copies));
   }
 
   // Nothing of the plan is allocated yet. Errors: the device has no room.
@@ -800,10 +822,10 @@ class Session : public TrainingSession {
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
-    if (planned.quantizer && planned.weight_copies.empty()) {
-      planned.weight_copies = planned.quantizer->Run({}, state_.tensors());
+    if (planned.quantizer) {
+      const TensorMap& copies = planned.quantizer->Copies(state_.tensors());
+      all.insert(copies.begin(), copies.end());
     }
-    all.insert(planned.weight_copies.begin(), planned.weight_copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
     Execute(planned, all,
             DrawOfRank(options_.seed, draw, ranks_ ? ranks_->data_rank() : 0),

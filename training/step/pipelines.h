@@ -71,9 +71,9 @@ void FitToKernels(Graph& graph, const KernelRegistry& kernels,
 std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
                                               PassRunner& runner);
 
-// Moves the quantization of weights out of a kMicro graph, as SplitWeightCopies
-// does, and their all-gathers, unless whole parameters exist only while they
-// are used; null if there is nothing to move.
+// Moves the quantization and the rounding of weights out of a kMicro graph, as
+// SplitWeightCopies does, and their all-gathers, unless whole parameters exist
+// only while they are used; null if there is nothing to move.
 std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
                                       PassRunner& runner);
 

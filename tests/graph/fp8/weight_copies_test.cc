@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "graph/onnx/verify.h"
 #include "graph/print.h"
 #include "tests/graph/parse.h"
@@ -84,6 +87,87 @@ y: float[2,2] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, wq, ws)
 output y
 )");
   EXPECT_EQ(SplitWeightCopies(*graph), nullptr);
+}
+
+// What the copies are, by name.
+std::vector<std::string> CopiesIn(const std::string& text, bool gathers) {
+  auto graph = ParseGraph(text);
+  auto copies = SplitWeightCopies(*graph, gathers);
+  Verify(*graph);
+  std::vector<std::string> names;
+  if (!copies) return names;
+  Verify(*copies);
+  for (const Value* value : copies->outputs) names.push_back(value->name);
+  return names;
+}
+
+// Copies are kept in 16 bits where the step kept them so.
+TEST(SplitWeightCopies, MovesWhatIsRounded) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,4]
+param w: float[4,2]
+param b: float[2]
+xr: float as bfloat16[2,4] = onnx_fp8.RoundTo<to=16>(x)
+wr: float as bfloat16[4,2] = onnx_fp8.RoundTo<to=16>(w)
+br: float[2] = onnx_fp8.RoundTo<to=16>(b)
+y: float[2,2] = Gemm(xr, wr, br)
+output y
+)");
+  auto copies = SplitWeightCopies(*graph);
+  ASSERT_NE(copies, nullptr);
+  EXPECT_EQ(Print(*copies), R"(graph "g" opset 24
+param w: float[4,2]
+param b: float[2]
+wr: float as bfloat16[4,2] = onnx_fp8.RoundTo<to=16>(w)
+br: float[2] = onnx_fp8.RoundTo<to=16>(b)
+output br
+output wr
+)");
+  EXPECT_EQ(Print(*graph), R"(graph "g" opset 24
+input x: float[2,4]
+input br: float[2]
+input wr: float as bfloat16[4,2]
+param w: float[4,2]
+param b: float[2]
+xr: float as bfloat16[2,4] = onnx_fp8.RoundTo<to=16>(x)
+y: float[2,2] = Gemm(xr, wr, br)
+output y
+)");
+}
+
+// A part of a weight that each rank rounds before it travels, and a whole one
+// that each rank rounds behind.
+TEST(SplitWeightCopies, GathersIfWholeWeightsMayStay) {
+  constexpr char kParts[] = R"(
+input x: float[2,4]
+param p: float[2,2]
+param q: float[2,2]
+pr: float as bfloat16[2,2] = onnx_fp8.RoundTo<to=16>(p)
+pw: float as bfloat16[4,2] = onnx_fp8.AllGather<group="dp", ranks=2>(pr)
+qw: float[4,2] = onnx_fp8.AllGather<group="dp", ranks=2>(q)
+qt: float[4,2] = Neg(qw)
+qr: float as bfloat16[4,2] = onnx_fp8.RoundTo<to=16>(qt)
+y: float[2,2] = MatMul(x, pw)
+z: float[2,2] = MatMul(x, qr)
+output y
+output z
+)";
+  EXPECT_EQ(CopiesIn(kParts, true), (std::vector<std::string>{"qr", "pw"}));
+  EXPECT_EQ(CopiesIn(kParts, false), (std::vector<std::string>{"pr"}));
+}
+
+// The next micro-batch reads another value.
+TEST(SplitWeightCopies, LeavesStateThatTheStepUpdates) {
+  EXPECT_TRUE(CopiesIn(R"(
+input x: float[2]
+statistic mean: float[2]
+r: float[2] = onnx_fp8.RoundTo<to=16>(mean)
+y: float[2] = Add(x, r)
+output y
+update mean = y
+)",
+                       true)
+                  .empty());
 }
 
 }  // namespace
