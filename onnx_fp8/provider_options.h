@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+
 namespace onnx_fp8 {
 
 // Options of the provider cuda; other providers refuse them. `tune` and
@@ -11,6 +13,10 @@ struct ProviderOptions {
   bool tune = false;
   // Sums may come in any order where that is faster.
   bool nondeterministic = false;
+  // The most bytes of workspace of a gradient of attention that is the same
+  // every time, unless one group of heads of one batch needs more. Results do
+  // not depend on it; tests choose less.
+  size_t attention_workspace = size_t{1} << 30;
   // The device's work is recorded from the start, for SessionOptions::timeline.
   bool timeline = false;
 };

@@ -8,6 +8,7 @@
 
 #include "providers/cuda/attention/by_library.h"
 #include "providers/cuda/attention/cudnn_plan.h"
+#include "providers/cuda/attention/parts.h"
 #include "providers/cuda/library/cudnn_library.h"
 #include "providers/ops/divide_up.h"
 #include "tests/cuda/cudnn/h100.h"
