@@ -86,6 +86,13 @@ TEST_P(CudnnPlanTest, BackwardInAnyOrderCompiles) {
   EXPECT_LE(CudnnPlan(problem, kH100).workspace(), MostWorkspace(problem));
 }
 
+// The smallest part: one group of one batch, beside the others in memory.
+TEST_P(CudnnPlanTest, PartsOfTheBackwardPassCompile) {
+  LibraryParts parts = EqualParts(ProblemOf(GetParam(), true), 0);
+  EXPECT_LE(CudnnPlan(parts.part, kH100).workspace(),
+            MostWorkspace(parts.part));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, CudnnPlanTest,
     testing::Values(PlanCase{"Square", 2, 128, 128, 4, 4, 64, false},
