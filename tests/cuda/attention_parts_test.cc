@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "providers/cuda/attention/parts.h"
@@ -44,28 +45,27 @@ LibraryProblem Problem(int64_t b, int64_t tokens, int64_t heads, int64_t groups,
           .y = {.batch = tokens * heads * d, .head = d, .row = heads * d}};
 }
 
-// The batches and groups of a part.
-std::pair<int64_t, int64_t> PartOf(const LibraryProblem& whole, size_t most) {
+using PartSizes = std::pair<int64_t, int64_t>;  // batches and groups
+
+PartSizes PartOf(const LibraryProblem& whole, size_t most) {
   LibraryProblem part = EqualParts(whole, most).part;
   return {part.b, part.groups};
 }
 
-using Sizes = std::pair<int64_t, int64_t>;
-
 TEST(AttentionParts, AreWholeIfTheyFit) {
   LibraryProblem whole = Problem(6, 64, 8, 4, 64);
-  EXPECT_EQ(PartOf(whole, MostWorkspace(whole)), Sizes(6, 4));
-  EXPECT_EQ(PartOf(whole, MostWorkspace(whole) - 1), Sizes(3, 4));
+  EXPECT_EQ(PartOf(whole, MostWorkspace(whole)), PartSizes(6, 4));
+  EXPECT_EQ(PartOf(whole, MostWorkspace(whole) - 1), PartSizes(3, 4));
 }
 
 TEST(AttentionParts, AreBatchesThenGroups) {
   LibraryProblem whole = Problem(6, 64, 8, 4, 64);
   size_t group = MostWorkspace(whole) / 24;
-  EXPECT_EQ(PartOf(whole, 12 * group), Sizes(3, 4));
-  EXPECT_EQ(PartOf(whole, 12 * group - 1), Sizes(2, 4));
-  EXPECT_EQ(PartOf(whole, 8 * group - 1), Sizes(1, 4));
-  EXPECT_EQ(PartOf(whole, 4 * group - 1), Sizes(1, 2));
-  EXPECT_EQ(PartOf(whole, 2 * group - 1), Sizes(1, 1));
+  EXPECT_EQ(PartOf(whole, 12 * group), PartSizes(3, 4));
+  EXPECT_EQ(PartOf(whole, 12 * group - 1), PartSizes(2, 4));
+  EXPECT_EQ(PartOf(whole, 8 * group - 1), PartSizes(1, 4));
+  EXPECT_EQ(PartOf(whole, 4 * group - 1), PartSizes(1, 2));
+  EXPECT_EQ(PartOf(whole, 2 * group - 1), PartSizes(1, 1));
   EXPECT_EQ(EqualParts(whole, 2 * group - 1).count(), 24);
 }
 

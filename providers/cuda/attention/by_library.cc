@@ -50,7 +50,7 @@ ProviderOptions OptionsOf(const KernelContext& ctx) {
   return ctx.queue() ? QueueOf(ctx).options() : ProviderOptions{};
 }
 
-// The library's problem and its parts; nullopt: the node is none.
+// The parts of the library's problem; nullopt: the node is no such problem.
 std::optional<LibraryParts> PartsIn(const KernelContext& ctx,
                                     const AttentionSizes& z,
                                     const AttentionInputs& in) {

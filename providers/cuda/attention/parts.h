@@ -19,8 +19,8 @@ struct LibraryParts {
   int64_t count() const {
     return whole.b / part.b * (whole.groups / part.groups);
   }
-  // Bytes before the library's workspace: a copy of a part's lse, which alone
-  // need not begin at a multiple of 16 bytes in the whole; 0: it does.
+  // Bytes for a copy of a part's lse, before the library's workspace. 0: there
+  // is no copy, because all parts of lse begin at a multiple of 16 bytes.
   size_t LseBytes() const;
 };
 
