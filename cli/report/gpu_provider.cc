@@ -2,9 +2,22 @@
 #include "cli/report/gpu_provider.h"
 
 #include "base/check.h"
+#include "cli/flags.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// Whether `provider=cuda` would plan with the kernels of a GPU.
+bool HasGpuKernels() {
+  try {
+    return HasProvider("cuda");
+  } catch (const Error&) {  // a library that is damaged, or another build's
+    return false;
+  }
+}
+
+}  // namespace
 
 std::string ProviderForGpu(const OptionSet& flags) {
   if (flags.Has("provider")) return flags.Text("provider");
@@ -14,11 +27,13 @@ std::string ProviderForGpu(const OptionSet& flags) {
 void NoteKernels(const std::string& provider, const std::string& gpu,
                  std::vector<std::string>& notes) {
   if (KernelsOf(provider).device != Device::kHost) return;
+  const char* remedy = HasGpuKernels()
+                           ? "`provider=cuda` has the kernels of a GPU"
+                           : "`./dev build --cuda` builds the provider cuda";
   notes.push_back(
-      Concat("the forecast for ", gpu,
-             " has the kernels and the plan of the provider ", provider,
-             ", whose memory differs: `./dev build --cuda` builds the "
-             "provider cuda"));
+      InFlags(Concat("the forecast for ", gpu,
+                     " has the kernels and the plan of the provider ", provider,
+                     ", whose memory differs: ", remedy)));
 }
 
 }  // namespace onnx_fp8

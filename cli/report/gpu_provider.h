@@ -15,7 +15,7 @@ namespace onnx_fp8 {
 std::string ProviderForGpu(const OptionSet& flags);
 
 // Adds a note to `notes` if the provider runs on the CPU: a GPU's plan needs
-// other memory.
+// other memory. The note names the way to a GPU's kernels.
 void NoteKernels(const std::string& provider, const std::string& gpu,
                  std::vector<std::string>& notes);
 

@@ -20,10 +20,11 @@ struct LibraryCalls {
   bool operator==(const LibraryCalls&) const = default;
 };
 
-LibraryCalls CallsOf(const std::string& text, int runs = 1) {
+LibraryCalls CallsOf(const std::string& text, int runs = 1,
+                     const ProviderOptions& options = {}) {
   std::shared_ptr<Graph> graph = ParseGraph(text);
   StoreNarrow(*graph, CudaKernels());
-  auto cuda = MakeCudaProvider();
+  auto cuda = MakeCudaProvider(options);
   Executor executor(graph, *cuda);
   TensorMap feeds = RandomFeeds(*graph, {}), state;
   const int reports = emulation::Reports();
@@ -93,6 +94,21 @@ TEST(CudaAttentionLibrary, ComputesOnePassOfTwo) {
   AttentionCase c = SmallAttention();
   c.t = c.s = 1;
   EXPECT_EQ(CallsOf(c), (LibraryCalls{1, 0}));
+}
+
+// Three batches of two groups.
+TEST(CudaAttentionLibrary, DividesDeterministicGradients) {
+  AttentionCase c = SmallAttention();
+  c.b = 3;
+  c.heads = 4;
+  c.groups = 2;
+  const std::string text = BFloat16Text(c);
+  EXPECT_EQ(CallsOf(text, 1, {.attention_workspace = 1}), (LibraryCalls{1, 6}));
+  EXPECT_EQ(CallsOf(text, 4, {.attention_workspace = 1}),
+            (LibraryCalls{2, 12}));
+  EXPECT_EQ(
+      CallsOf(text, 1, {.nondeterministic = true, .attention_workspace = 1}),
+      kBoth);
 }
 
 TEST(CudaAttentionLibrary, HasAName) {

@@ -338,6 +338,55 @@ TEST(Workspaces, AttentionNeedsTheLibrarys) {
                                   2 * (2 * 64 * 128 + 64 * 64 + 8 * 128 * 8)}));
 }
 
+// Parts of the gradient share one workspace.
+TEST(Workspaces, DividedAttentionNeedsOnePartsWorkspace) {
+  AttentionCase c = SmallAttention();
+  c.b = 6;
+  c.groups = 2;
+  std::string text = BFloat16Text(c);
+  // Bytes of a head: the emulated library's, and their bound.
+  constexpr int64_t kHead = 64 * (2 * 128 + 4);
+  constexpr size_t kMost = 2 * 64 * 128 + 64 * 64 + 8 * 128 * 8;
+  // Two batches of two heads.
+  auto provider = MakeCudaProvider({.attention_workspace = 4 * kMost});
+  EXPECT_EQ(SizesOf(PlanOf(text, provider.get())),
+            (std::vector<int64_t>{256, 4 * kHead}));
+  // One head, and a copy of its lse of five floats.
+  provider = MakeCudaProvider({.attention_workspace = 1});
+  EXPECT_EQ(SizesOf(PlanOf(text, provider.get())),
+            (std::vector<int64_t>{256, kHead + 256}));
+}
+
+// Neither a forecast nor the plan on a device takes more than 1 GiB, unless a
+// group of heads needs it.
+TEST(Workspaces, LongAttentionNeedsOneGibibyte) {
+  struct Long {
+    int b, t, heads, groups;
+    bool fits = true;
+  };
+  const Long kLong[] = {{1, 8192, 32, 8},         {4, 4096, 32, 8},
+                        {3, 8191, 12, 12},        {64, 2048, 12, 12},
+                        {1, 32768, 32, 8, false}, {2, 32767, 3, 3, false}};
+  for (const Long& z : kLong) {
+    AttentionCase c = SmallAttention();
+    c.b = z.b;
+    c.t = c.s = z.t;
+    c.heads = z.heads;
+    c.groups = z.groups;
+    c.d = c.e = 128;
+    std::string text = BFloat16Text(c);
+    auto provider = MakeCudaProvider();
+    int64_t planned = SizesOf(PlanOf(text, provider.get())).at(1);
+    int64_t forecast = SizesOf(PlanOf(text, nullptr)).at(1);
+    EXPECT_LE(planned, forecast) << z.t;
+    EXPECT_EQ(forecast <= int64_t{1} << 30, z.fits) << z.t;
+    // One group's gradients of scores, and a sixteenth more.
+    int64_t group = int64_t{2} * (z.heads / z.groups) * z.t * z.t;
+    if (z.fits) continue;
+    EXPECT_LE(forecast, group + group / 16) << z.t;
+  }
+}
+
 // Our own kernel keeps two floats for each row, and in a step without a device.
 TEST(Workspaces, OurAttentionNeedsItsOwn) {
   AttentionCase floats = SmallAttention();

@@ -18,6 +18,7 @@ BUILT = pathlib.Path(BIN).with_name(NAME)
 BUILDS = "`./dev build --cuda` builds it"
 FORECASTS = [("inspect", DIGITS / "digits_mlp.onnx", "--gpu", "h100", "--shape", "batch=8"),
              ("plan", DIGITS / "digits_mlp.onnx", "--gpu", "h100", "--mesh", "dp=2", "--loss", "cross_entropy")]
+OF_CPU = "the forecast for h100 has the kernels and the plan of the provider cpu, whose memory differs: "
 
 
 @pytest.fixture
@@ -30,6 +31,10 @@ def complaint(program, *arguments):
     done = subprocess.run([program, *map(str, arguments)], text=True, capture_output=True, cwd=program.parent)
     assert done.returncode == 1, done
     return done.stderr
+
+
+def forecast_of_cpu(program, words):
+    return subprocess.run([program, *words, "--provider", "cpu"], text=True, check=True, capture_output=True).stdout
 
 
 def train(program):
@@ -58,7 +63,7 @@ def test_a_missing_library(program):
     # Without `--provider`, `plan` and `inspect --gpu` need no library. They say that the plan is the CPU's.
     for words in FORECASTS:
         shown = subprocess.run([program, *words], text=True, check=True, capture_output=True).stdout
-        assert "the forecast for h100 has the kernels and the plan of the provider cpu" in shown
+        assert OF_CPU + "`./dev build --cuda` builds the provider cuda" in shown
 
 
 def test_files_that_are_not_the_library(program):
@@ -67,6 +72,7 @@ def test_files_that_are_not_the_library(program):
     assert cannot_open in train(program)
     for words in FORECASTS:  # a damaged library is an error, not a missing one
         assert cannot_open in complaint(program, *words)
+        assert OF_CPU + "`./dev build --cuda` builds the provider cuda" in forecast_of_cpu(program, words)
     version = version_of(program)
     assert version["providers"] == "cpu" and version["cuda"].startswith(cannot_open)
     compiled(program, "int nothing;")
@@ -94,6 +100,7 @@ def test_the_library_of_this_build(program):
     for words in FORECASTS:
         shown = subprocess.run([program, *words], text=True, check=True, capture_output=True).stdout
         assert "provider cpu" not in shown
+        assert OF_CPU + "--provider cuda has the kernels of a GPU" in forecast_of_cpu(program, words)
     if "expected an NVIDIA GPU" not in version["cuda"]:
         leave_out("the provider cuda without a GPU: this machine has one")
         return

@@ -4,10 +4,11 @@
 #include <cmath>
 
 #include "providers/cuda/attention/measure.h"
+#include "providers/cuda/attention/parts.h"
+#include "providers/cuda/core/check.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/ops/arguments.h"
-#include "providers/ops/divide_up.h"
 
 namespace onnx_fp8::cuda {
 namespace {
@@ -44,52 +45,65 @@ void* At(const HeadLayout& layout, const FloatsOut& x) {
   return static_cast<char*>(x.data) + layout.first * kBytes;
 }
 
-// The library's problem; nullopt: the node is none.
-std::optional<LibraryProblem> ProblemIn(const KernelContext& ctx,
-                                        const AttentionSizes& z,
-                                        const AttentionInputs& in) {
+// Options of the provider; without a device, the defaults.
+ProviderOptions OptionsOf(const KernelContext& ctx) {
+  return ctx.queue() ? QueueOf(ctx).options() : ProviderOptions{};
+}
+
+// The parts of the library's problem; nullopt: the node is no such problem.
+std::optional<LibraryParts> PartsIn(const KernelContext& ctx,
+                                    const AttentionSizes& z,
+                                    const AttentionInputs& in) {
   bool backward = in.backward();
   bool fits =
       FitsLibrary(z, in) && AreBFloat16(ctx, backward ? in.y() + 1 : in.count(),
                                         backward ? in.count() : 1);
   if (!fits) return std::nullopt;
+  ProviderOptions options = OptionsOf(ctx);
   LibraryProblem problem = ProblemOf(z, backward);
   if (!backward) problem.keeps_lse = ctx.HasOut(1);
-  if (backward && ctx.queue()) {
-    problem.deterministic = !QueueOf(ctx).options().nondeterministic;
-  }
-  return problem;
+  problem.deterministic = !options.nondeterministic;
+  return EqualParts(problem, options.attention_workspace);
 }
 
-// Runs the problem, if the library can, and measures the results.
-template <typename Memory>
-bool RunByLibrary(KernelContext& ctx, const LibraryProblem& problem,
-                  const Memory& memory, size_t measured) {
+// Bytes of the workspace; without a device, the most. nullopt: the library
+// can't compute the parts.
+std::optional<size_t> WorkspaceOf(const KernelContext& ctx,
+                                  const LibraryParts& parts) {
+  if (!ctx.queue()) return MostWorkspace(parts);
+  auto& library = QueueOf(ctx).Own<AttentionLibrary>();
+  std::optional<size_t> bytes = library.Workspace(parts.part);
+  if (bytes) *bytes += parts.LseBytes();
+  return bytes;
+}
+
+// Runs one part after the other. The workspace has parts.LseBytes() more than
+// the library's.
+void RunParts(KernelContext& ctx, const LibraryParts& parts,
+              const LibraryBackward& memory, char* workspace) {
   Queue& queue = QueueOf(ctx);
-  auto& library = queue.Own<AttentionLibrary>();
-  std::optional<size_t> bytes = library.Workspace(problem);
-  if (!bytes) return false;
-  library.Run(problem, memory, ctx.Workspace(*bytes), queue.stream());
-  for (size_t i = 0; i < measured; ++i) MeasureResult(ctx, i);
-  return true;
+  const size_t copied = parts.LseBytes();
+  for (int64_t i = 0; i < parts.count(); ++i) {
+    LibraryBackward m = MemoryOf(parts, memory, i);
+    if (copied > 0) {
+      int64_t rows = parts.part.b * parts.part.heads * parts.part.t;
+      ONNX_FP8_CUDA(cudaMemcpyAsync(workspace, m.lse,
+                                    static_cast<size_t>(rows) * sizeof(float),
+                                    cudaMemcpyDeviceToDevice, queue.stream()));
+      m.lse = reinterpret_cast<const float*>(workspace);
+    }
+    queue.Own<AttentionLibrary>().Run(parts.part, m, workspace + copied,
+                                      queue.stream());
+  }
 }
 
 }  // namespace
 
-size_t MostWorkspace(const LibraryProblem& p) {
-  if (!p.backward) return size_t{1} << 20;
-  int64_t t = RoundUp(p.t, 64), s = RoundUp(p.s, 128);
-  return static_cast<size_t>(p.b * p.heads *
-                             (2 * t * s + 64 * t + 8 * s * p.d));
-}
-
 std::optional<size_t> LibraryWorkspace(KernelContext& ctx,
                                        const AttentionSizes& z,
                                        const AttentionInputs& in) {
-  std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
-  if (!problem) return std::nullopt;
-  if (!ctx.queue()) return MostWorkspace(*problem);
-  return QueueOf(ctx).Own<AttentionLibrary>().Workspace(*problem);
+  std::optional<LibraryParts> parts = PartsIn(ctx, z, in);
+  return parts ? WorkspaceOf(ctx, *parts) : std::nullopt;
 }
 
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
@@ -111,24 +125,32 @@ LibraryProblem ProblemOf(const AttentionSizes& z, bool backward) {
 
 bool ForwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                       const AttentionInputs& in) {
-  std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
-  if (!problem) return false;
+  std::optional<LibraryParts> parts = PartsIn(ctx, z, in);
+  if (!parts) return false;
+  std::optional<size_t> bytes = WorkspaceOf(ctx, *parts);
+  if (!bytes) return false;
   LibraryForward memory = {.q = At(z.q, ctx.In(in.operand(0))),
                            .k = At(z.k, ctx.In(in.operand(1))),
                            .v = At(z.v, ctx.In(in.operand(2))),
                            .y = FloatsTo(ctx, 0, z.y_shape).data,
                            .lse = nullptr};
-  if (problem->keeps_lse) {
+  if (parts->whole.keeps_lse) {
     Tensor& lse = ctx.Out(1, DType::kFloat, {z.b, z.heads, z.t});
     memory.lse = static_cast<float*>(lse.raw());
   }
-  return RunByLibrary(ctx, *problem, memory, 1);
+  Queue& queue = QueueOf(ctx);
+  queue.Own<AttentionLibrary>().Run(parts->whole, memory, ctx.Workspace(*bytes),
+                                    queue.stream());
+  MeasureResult(ctx, 0);
+  return true;
 }
 
 bool BackwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
                        const AttentionInputs& in) {
-  std::optional<LibraryProblem> problem = ProblemIn(ctx, z, in);
-  if (!problem) return false;
+  std::optional<LibraryParts> parts = PartsIn(ctx, z, in);
+  if (!parts) return false;
+  std::optional<size_t> bytes = WorkspaceOf(ctx, *parts);
+  if (!bytes) return false;
   FloatsOut gradients[3];
   for (size_t i = 0; i < in.count(); ++i) {
     gradients[i] = FloatsTo(ctx, i, ctx.In(i + 1).shape());
@@ -143,7 +165,9 @@ bool BackwardByLibrary(KernelContext& ctx, const AttentionSizes& z,
       .dq = At(z.q, gradients[in.gradient(0)]),
       .dk = At(z.k, gradients[in.gradient(1)]),
       .dv = At(z.v, gradients[in.gradient(2)])};
-  return RunByLibrary(ctx, *problem, memory, in.count());
+  RunParts(ctx, *parts, memory, static_cast<char*>(ctx.Workspace(*bytes)));
+  for (size_t i = 0; i < in.count(); ++i) MeasureResult(ctx, i);
+  return true;
 }
 
 }  // namespace onnx_fp8::cuda

@@ -12,12 +12,8 @@ namespace onnx_fp8::cuda {
 // layers leave them. The problem of the forward pass has no lse.
 LibraryProblem ProblemOf(const AttentionSizes& z, bool backward);
 
-// The most bytes of the library's workspace. The forward pass needs little. The
-// backward pass keeps the gradients of the scores, and floats for each row.
-size_t MostWorkspace(const LibraryProblem& problem);
-
-// The bytes of the library's workspace; without a device, the most. nullopt: it
-// can't compute the node.
+// The bytes of the workspace that parts of the node share (parts.h); without a
+// device, the most. nullopt: the library can't compute the node.
 std::optional<size_t> LibraryWorkspace(KernelContext& ctx,
                                        const AttentionSizes& z,
                                        const AttentionInputs& in);

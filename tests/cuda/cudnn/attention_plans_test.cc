@@ -8,6 +8,7 @@
 
 #include "providers/cuda/attention/by_library.h"
 #include "providers/cuda/attention/cudnn_plan.h"
+#include "providers/cuda/attention/parts.h"
 #include "providers/cuda/library/cudnn_library.h"
 #include "providers/ops/divide_up.h"
 #include "tests/cuda/cudnn/h100.h"
@@ -83,6 +84,13 @@ TEST_P(CudnnPlanTest, BackwardInAnyOrderCompiles) {
   LibraryProblem problem = ProblemOf(GetParam(), true);
   problem.deterministic = false;
   EXPECT_LE(CudnnPlan(problem, kH100).workspace(), MostWorkspace(problem));
+}
+
+// The smallest part: one group of one batch, beside the others in memory.
+TEST_P(CudnnPlanTest, PartsOfTheBackwardPassCompile) {
+  LibraryParts parts = EqualParts(ProblemOf(GetParam(), true), 0);
+  EXPECT_LE(CudnnPlan(parts.part, kH100).workspace(),
+            MostWorkspace(parts.part));
 }
 
 INSTANTIATE_TEST_SUITE_P(
