@@ -2,6 +2,7 @@
 #include "providers/run/state_store.h"
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 
 namespace onnx_fp8 {
 
@@ -18,6 +19,14 @@ void StateStore::Set(const std::string& name, const Tensor& value) {
   } else {
     ours = provider_->Clone(value);
   }
+}
+
+void StateStore::Read(const std::string& name, const Tensor& value) {
+  const bool ours = provider_->device() == Device::kHost;
+  Tensor read = ours ? provider_->NewTensor(value.dtype(), value.shape())
+                     : Tensor::Allocate(value.dtype(), value.shape());
+  CopyMapped(value.raw(), value.bytes(), read.raw());
+  tensors_[name] = provider_->ToOurs(read);
 }
 
 Tensor StateStore::Host(const std::string& name) const {
