@@ -5,6 +5,13 @@
 #include "base/mapped_file.h"
 
 namespace onnx_fp8 {
+namespace {
+
+bool HaveOneType(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape();
+}
+
+}  // namespace
 
 const Tensor& StateStore::Get(const std::string& name) const {
   auto it = tensors_.find(name);
@@ -14,7 +21,7 @@ const Tensor& StateStore::Get(const std::string& name) const {
 
 void StateStore::Set(const std::string& name, const Tensor& value) {
   Tensor& ours = tensors_[name];
-  if (ours.dtype() == value.dtype() && ours.shape() == value.shape()) {
+  if (HaveOneType(ours, value)) {
     provider_->Assign(value, ours);
   } else {
     ours = provider_->Clone(value);
@@ -22,11 +29,22 @@ void StateStore::Set(const std::string& name, const Tensor& value) {
 }
 
 void StateStore::Read(const std::string& name, const Tensor& value) {
-  const bool ours = provider_->device() == Device::kHost;
-  Tensor read = ours ? provider_->NewTensor(value.dtype(), value.shape())
-                     : Tensor::Allocate(value.dtype(), value.shape());
+  const bool in_place = provider_->device() == Device::kHost;
+  auto known = tensors_.find(name);
+  Tensor read;
+  if (!in_place) {
+    read = Tensor::Allocate(value.dtype(), value.shape());
+  } else if (known != tensors_.end() && HaveOneType(known->second, value)) {
+    read = known->second;
+  } else {
+    read = provider_->NewTensor(value.dtype(), value.shape());
+  }
   CopyMapped(value.raw(), value.bytes(), read.raw());
-  tensors_[name] = provider_->ToOurs(read);
+  if (in_place) {
+    tensors_[name] = read;
+  } else {
+    Set(name, read);
+  }
 }
 
 Tensor StateStore::Host(const std::string& name) const {
