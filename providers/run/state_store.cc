@@ -29,18 +29,15 @@ void StateStore::Set(const std::string& name, const Tensor& value) {
 }
 
 void StateStore::Read(const std::string& name, const Tensor& value) {
-  const bool in_place = provider_->device() == Device::kHost;
+  const bool here = provider_->device() == Device::kHost;
   auto known = tensors_.find(name);
-  Tensor read;
-  if (!in_place) {
-    read = Tensor::Allocate(value.dtype(), value.shape());
-  } else if (known != tensors_.end() && HaveOneType(known->second, value)) {
-    read = known->second;
-  } else {
-    read = provider_->NewTensor(value.dtype(), value.shape());
-  }
+  const bool in_place =
+      here && known != tensors_.end() && HaveOneType(known->second, value);
+  Tensor read = in_place ? known->second
+                : here   ? provider_->NewTensor(value.dtype(), value.shape())
+                         : Tensor::Allocate(value.dtype(), value.shape());
   CopyMapped(value.raw(), value.bytes(), read.raw());
-  if (in_place) {
+  if (here) {
     tensors_[name] = read;
   } else {
     Set(name, read);

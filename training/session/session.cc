@@ -678,7 +678,7 @@ class Session : public TrainingSession {
     started_.Drop();
     // No step may run before the state is complete.
     state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
-    for (const auto& [name, tensor] : state) state_.Set(name, tensor);
+    for (const auto& [name, tensor] : state) state_.Read(name, tensor);
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
     std::optional<StaticScales> as_static;
