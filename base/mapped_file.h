@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,17 @@ struct MappedFile {
 // Errors: InputFile's; the file can't be mapped.
 MappedFile MapFile(const InputFile& file);
 MappedFile MapFile(const std::string& path);
+// `size` bytes of the file from `offset` on, which CopyMapped can read. Less
+// than 1 MiB is read at once, because the system limits the number of mappings.
+// REQUIRES: the bytes lie in the file. Errors: InputFile::Read's.
+MappedFile MapPart(std::shared_ptr<const InputFile> file, uint64_t offset,
+                   size_t size);
+
+// As memcpy. Bytes of a part that MapPart has mapped are read from its file,
+// not through the mapping: its pages take no memory, and a file that somebody
+// has cut is an error. REQUIRES: nobody has written to the mapping. Errors:
+// InputFile::Read's.
+void CopyMapped(const void* from, size_t size, void* to);
 
 // Path of the file that MapFile has mapped at `address`; null if there is none.
 // Takes no lock and allocates nothing: a handler of SIGBUS may call it.

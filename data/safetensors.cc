@@ -135,16 +135,17 @@ void CheckCover(std::vector<Entry>& entries, uint64_t size,
 }  // namespace
 
 TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
-  MappedFile file = MapFile(path);
-  Check(file.size >= 8, "[", path, "] expected a safetensors file, got ",
-        file.size, " bytes");
+  const auto file = std::make_shared<const InputFile>(path);
+  Check(file->size() >= 8, "[", path, "] expected a safetensors file, got ",
+        file->size(), " bytes");
   uint64_t header_size;
-  std::memcpy(&header_size, file.data, 8);
-  Check(header_size <= kMaxHeader && header_size <= file.size - 8, "[", path,
-        "] expected a safetensors header within ", file.size,
+  file->Read(reinterpret_cast<char*>(&header_size), 8, 0);
+  Check(header_size <= kMaxHeader && header_size <= file->size() - 8, "[", path,
+        "] expected a safetensors header within ", file->size(),
         " bytes, got header length ", header_size);
-  Json header = ParseHeader(reinterpret_cast<const char*>(file.data) + 8,
-                            header_size, path);
+  std::string text(header_size, '\0');
+  file->Read(text.data(), header_size, 8);
+  Json header = ParseHeader(text.data(), header_size, path);
   std::vector<Entry> entries;
   for (const auto& [name, item] : header.items()) {
     if (name == kReservedName) {
@@ -154,13 +155,15 @@ TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
       entries.push_back(ParseEntry(name, item, path + ": " + name));
     }
   }
-  std::byte* data = file.data + 8 + header_size;
-  CheckCover(entries, file.size - 8 - header_size, path);
+  const uint64_t data = 8 + header_size;
+  CheckCover(entries, file->size() - data, path);
   TensorMap tensors;
   for (const Entry& entry : entries) {
+    const MappedFile part =
+        MapPart(file, data + entry.begin, entry.end - entry.begin);
     tensors[entry.name] =
-        ArrayFromBytes(entry.dtype, entry.shape, file.owner, data + entry.begin,
-                       entry.end - entry.begin, path + ": " + entry.name);
+        ArrayFromBytes(entry.dtype, entry.shape, part.owner, part.data,
+                       part.size, path + ": " + entry.name);
   }
   return tensors;
 }

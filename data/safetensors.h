@@ -18,10 +18,10 @@ inline constexpr char kReservedName[] = "__metadata__";
 
 using StringMap = std::map<std::string, std::string>;
 
-// All tensors of the file, mapped; `metadata` (may be null) gets the header's
-// `__metadata__`. Errors: any violation of the format's rules (offsets that
-// overlap, leave holes or lie outside, sizes that do not fit dtype and shape, a
-// dtype without counterpart), naming file and tensor.
+// All tensors of the file, each mapped by itself; `metadata` (may be null) gets
+// the header's `__metadata__`. Errors: any violation of the format's rules
+// (offsets that overlap, leave holes or lie outside, sizes that do not fit
+// dtype and shape, a dtype without counterpart), naming file and tensor.
 TensorMap ReadSafetensors(const std::string& path,
                           StringMap* metadata = nullptr);
 

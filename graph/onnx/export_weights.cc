@@ -307,7 +307,7 @@ void ExportWithWeights(const std::string& in, const std::string& out,
     }
   }
   if (mode == ExportMode::kEvaluation) SetEvaluationMode(&file.model);
-  CopyExternalData(file, out);
+  CopyExternalData(file, DataLocations(file.model), out);
   WriteModelFile(&file.model, contents, out, in, options);
 }
 

@@ -70,18 +70,14 @@ void CheckPlain(const fs::path& folder, const fs::path& location) {
 class Copier {
  public:
   Copier(const ModelFile& file, const std::string& out,
-         const ExternalCopyObserver& observer,
-         const std::set<std::string>& without)
+         const ExternalCopyObserver& observer)
       : file_(file),
         out_(fs::absolute(out)),
         to_(out_.parent_path()),
-        observer_(observer),
-        without_(without) {}
+        observer_(observer) {}
 
-  void Run() {
-    for (const std::string& location : DataLocations(file_.model)) {
-      if (!without_.contains(location)) Add(location);
-    }
+  void Run(const std::set<std::string>& locations) {
+    for (const std::string& location : locations) Add(location);
     // Nothing is written before it is certain that nothing is replaced.
     for (const auto& [to, task] : present_) Compare(task);
     for (const auto& [to, task] : absent_) Copy(task);
@@ -147,7 +143,6 @@ class Copier {
   const ModelFile& file_;
   fs::path out_, to_;  // the model, its folder
   const ExternalCopyObserver& observer_;
-  const std::set<std::string>& without_;
   std::map<std::string, Task> present_, absent_;  // by the place of the copy
   uint64_t done_ = 0, total_ = 0;
 };
@@ -176,10 +171,11 @@ void CheckDataName(const std::string& path, const std::string& name) {
   }
 }
 
-void CopyExternalData(const ModelFile& file, const std::string& out,
-                      const ExternalCopyObserver& observer,
-                      const std::set<std::string>& without) {
-  Copier(file, out, observer, without).Run();
+void CopyExternalData(const ModelFile& file,
+                      const std::set<std::string>& locations,
+                      const std::string& out,
+                      const ExternalCopyObserver& observer) {
+  Copier(file, out, observer).Run(locations);
 }
 
 }  // namespace onnx_fp8

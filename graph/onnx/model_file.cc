@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
 
 #include <algorithm>
 #include <charconv>
@@ -25,9 +25,18 @@ namespace onnx_fp8 {
 namespace {
 
 // Stops Protobuf from printing messages to stderr; ours say more.
-bool Parse(const void* data, size_t size, google::protobuf::Message* message) {
+bool Parse(const std::string& bytes, google::protobuf::Message* message) {
   google::protobuf::LogSilencer quiet;
-  return message->ParseFromArray(data, static_cast<int>(size));
+  return message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
+// The same from a file, piece by piece: its bytes are in memory once, in the
+// message.
+bool Parse(const InputFile& file, google::protobuf::Message* message) {
+  constexpr int kPiece = 1 << 20;
+  google::protobuf::LogSilencer quiet;
+  google::protobuf::io::FileInputStream pieces(file.fd(), kPiece);
+  return message->ParseFromZeroCopyStream(&pieces);
 }
 
 void RequireModel(const ModelFile& file, const Budgets& budgets) {
@@ -109,6 +118,21 @@ size_t ParseSize(const std::string& text, const std::string& key,
   return value;
 }
 
+// State, when the graph has its nodes. Errors: ReadState's; a value that
+// nothing computes.
+void Complete(const onnx::ModelProto& model, Graph* graph) {
+  ReadState(model, graph);
+  for (Value* value : graph->Values()) {
+    if (value->producer || value->is_input || value->is_initializer()) continue;
+    bool output = std::ranges::count(graph->outputs, value) > 0;
+    Fail("[", graph->file, "] value \"", value->name, "\" is ",
+         output                ? "an output of the graph"
+         : value->uses.empty() ? "read by a subgraph"
+                               : Concat("read by ", value->uses[0]->Where()),
+         " but never computed");
+  }
+}
+
 // Errors: the location is no name of a file in the model's folder.
 void CheckLocation(const std::string& location, const std::string& who) {
   const fs::path relative(location);
@@ -124,7 +148,7 @@ void CheckLocation(const std::string& location, const std::string& who) {
 
 }  // namespace
 
-std::unique_ptr<Graph> ModelFile::ToGraph(
+std::unique_ptr<Graph> ModelFile::NewGraph(
     const onnx::ModelProto& variant) const {
   auto graph = std::make_unique<Graph>();
   graph->file = path;
@@ -133,38 +157,45 @@ std::unique_ptr<Graph> ModelFile::ToGraph(
     graph->metadata[entry.key()] = entry.value();
   }
   NoteSignature(variant, graph.get());
-  ExternalReader reader;
-  if (external) {
-    reader = [this](const onnx::TensorProto& proto, const std::string& who) {
-      return external->Read(proto, who);
-    };
-  }
   CheckNodes(variant.graph().node(), graph->opset, path);
-  AddGraphFromProto(*graph, variant.graph(), reader);
-  ReadState(variant, graph.get());
-  for (Value* value : graph->Values()) {
-    if (value->producer || value->is_input || value->is_initializer()) continue;
-    bool output = std::ranges::count(graph->outputs, value) > 0;
-    Fail("[", path, "] value \"", value->name, "\" is ",
-         output                ? "an output of the graph"
-         : value->uses.empty() ? "read by a subgraph"
-                               : Concat("read by ", value->uses[0]->Where()),
-         " but never computed");
-  }
+  return graph;
+}
+
+ExternalReader ModelFile::Reader() const {
+  if (!external) return {};
+  return [this](const onnx::TensorProto& proto, const std::string& who) {
+    return external->Read(proto, who);
+  };
+}
+
+std::unique_ptr<Graph> ModelFile::ToGraph(
+    const onnx::ModelProto& variant) const {
+  auto graph = NewGraph(variant);
+  AddGraphFromProto(*graph, variant.graph(), Reader());
+  Complete(variant, graph.get());
+  return graph;
+}
+
+std::unique_ptr<Graph> ModelFile::TakeGraph() {
+  auto graph = NewGraph(model);
+  MoveGraphFromProto(*graph, model.mutable_graph(), Reader());
+  Complete(model, graph.get());
   return graph;
 }
 
 ModelFile ReadModelFile(const std::string& path, const Budgets& budgets,
                         bool algorithm) {
-  MappedFile bytes = MapFile(path);
-  Check(bytes.size > 0, "[", path,
+  const InputFile bytes(path);
+  Check(bytes.size() > 0, "[", path,
         "] expected an ONNX model, got an empty file");
-  Check(bytes.size <= static_cast<size_t>(INT32_MAX), "[", path,
+  Check(bytes.size() <= static_cast<uint64_t>(INT32_MAX), "[", path,
         "] expected a model file below 2 GiB (with external data beyond), got ",
-        bytes.size, " bytes");
+        bytes.size(), " bytes");
   ModelFile file;
   file.path = path;
-  Check(Parse(bytes.data, bytes.size, &file.model), "[", path,
+  const bool parsed = Parse(bytes, &file.model);
+  bytes.CheckWhole();
+  Check(parsed, "[", path,
         "] expected an ONNX model, got a file that does not parse as one "
         "(truncated, or of another format)");
   if (algorithm) MergeAlgorithms(path, budgets, &file.model);
@@ -177,7 +208,7 @@ ModelFile ReadModelBytes(const std::string& bytes) {
   ModelFile file;
   file.path = "bytes";
   Check(bytes.size() <= static_cast<size_t>(INT32_MAX) &&
-            Parse(bytes.data(), bytes.size(), &file.model),
+            Parse(bytes, &file.model),
         "[bytes] expected an ONNX model, got bytes that do not parse as one");
   RequireModel(file, {});
   return file;
@@ -303,13 +334,6 @@ std::unique_ptr<InputFile> ExternalData::Open(const std::string& location,
   }
 }
 
-const MappedFile& ExternalData::Map(const std::string& location,
-                                    const std::string& who) {
-  auto known = files_.find(location);
-  if (known != files_.end()) return known->second;
-  return files_[location] = MapFile(*Open(location, who));
-}
-
 bool ExternalData::IsMissing(const std::string& location,
                              const std::string& tensor) {
   if (!missing_) return false;
@@ -349,16 +373,18 @@ Tensor ExternalData::Read(const onnx::TensorProto& proto,
   if (IsMissing(location, proto.name())) {
     return Tensor::Zeros(dtype, std::move(shape));
   }
-  const MappedFile& file = Map(location, who);
-  Check(offset <= file.size && length <= file.size - offset, "[", who,
+  std::shared_ptr<const InputFile>& file = files_[location];
+  if (!file) file = Open(location, who);
+  Check(offset <= file->size() && length <= file->size() - offset, "[", who,
         "] expected ", length, " bytes from ", offset, " on in ", location,
-        ", which holds ", file.size);
-  if (offset % ByteSize(dtype) != 0) {
+        ", which holds ", file->size());
+  if (length == 0 || offset % ByteSize(dtype) != 0) {
     Tensor copy = Tensor::Allocate(dtype, std::move(shape));
-    if (length > 0) std::memcpy(copy.raw(), file.data + offset, length);
+    file->Read(static_cast<char*>(copy.raw()), length, offset);
     return copy;
   }
-  return Tensor::View(dtype, std::move(shape), file.owner, file.data + offset);
+  const MappedFile part = MapPart(file, offset, length);
+  return Tensor::View(dtype, std::move(shape), part.owner, part.data);
 }
 
 }  // namespace onnx_fp8

@@ -23,7 +23,7 @@ namespace onnx_fp8 {
 namespace onnx = ONNX_NAMESPACE;
 
 // The data files of one model, where it keeps tensors in other files. Each is
-// mapped once.
+// opened once.
 class ExternalData {
  public:
   // `model` is the model file's path; data must lie in its folder or below. If
@@ -34,15 +34,14 @@ class ExternalData {
   // As ReadOptions::missing.
   void set_missing(MissingData* names) { missing_ = names; }
 
-  // A view of the mapped bytes. Nothing is read or copied, unless the offset is
-  // no multiple of the element size. Errors: a location that is absolute,
-  // leaves the folder or passes a link; a file that is missing or too short;
-  // `who` begins the message.
+  // Each tensor is a part of its own (MapPart): its bytes are in memory while
+  // somebody looks at them, and no longer than the tensor. Nothing large is
+  // read here, unless the offset is no multiple of the element size. Errors: a
+  // location that is absolute, leaves the folder or passes a link; a file that
+  // is missing or too short; `who` begins the message.
   Tensor Read(const onnx::TensorProto& proto, const std::string& who);
 
   // A whole file, with Read's errors.
-  const MappedFile& Map(const std::string& location, const std::string& who);
-  // The same, to read it piece by piece.
   std::unique_ptr<InputFile> Open(const std::string& location,
                                   const std::string& who) const;
 
@@ -56,7 +55,7 @@ class ExternalData {
 
   std::string model_;
   MissingData* missing_ = nullptr;
-  std::map<std::string, MappedFile> files_;
+  std::map<std::string, std::shared_ptr<const InputFile>> files_;
 };
 
 struct ModelFile {
@@ -67,6 +66,13 @@ struct ModelFile {
   // Makes a graph of `model` (this file's, or a variant of it), nodes as they
   // are. Errors as ReadModel's.
   std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
+  // The same of this file's model. Each initializer moves from `model` to the
+  // graph: no two copies of all weights are in memory.
+  std::unique_ptr<Graph> TakeGraph();
+
+ private:
+  std::unique_ptr<Graph> NewGraph(const onnx::ModelProto& model) const;
+  ExternalReader Reader() const;
 };
 
 // Errors as ReadModel's. `budgets` may be null if nothing is planned for the
@@ -104,14 +110,15 @@ std::set<std::string> DataLocations(const onnx::ModelProto& model);
 // not write where programs look for their settings.
 void CheckDataName(const std::string& path, const std::string& name);
 
-// Copies the model's data files into the folder of `out`. The copies keep their
-// names. Nothing is copied if `out` lies in the model's own folder. `without`:
-// names of files that are not copied. A file that is there already stays if it
-// holds the same bytes. Errors: it holds other bytes; it is a link;
-// CheckDataName's; a file that can't be written.
-void CopyExternalData(const ModelFile& file, const std::string& out,
-                      const ExternalCopyObserver& observer = {},
-                      const std::set<std::string>& without = {});
+// Copies data files of the model, those at `locations`, into the folder of
+// `out`. The copies keep their names. Nothing is copied if `out` lies in the
+// model's own folder. A file that is there already stays if it holds the same
+// bytes. Errors: it holds other bytes; it is a link; CheckDataName's; a file
+// that can't be written.
+void CopyExternalData(const ModelFile& file,
+                      const std::set<std::string>& locations,
+                      const std::string& out,
+                      const ExternalCopyObserver& observer = {});
 
 // Opset of the ONNX domain. Errors: none given.
 int OnnxOpset(const onnx::ModelProto& model, const std::string& path);

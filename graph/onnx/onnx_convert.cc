@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "graph/onnx/onnx_convert_internal.h"
@@ -421,21 +422,26 @@ onnx::NodeProto ToProto(const Node& node) {
   return proto;
 }
 
-void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
-                       const ExternalReader& external) {
-  graph.name = proto.name();
-  if (proto.sparse_initializer_size() > 0) {
-    Fail("[", graph.file,
-         "] expected dense initializers, got the sparse one \"",
-         proto.sparse_initializer(0).values().name(), "\"");
-  }
-  ValueMap values;
-  for (const auto& initializer : proto.initializer()) {
-    values[initializer.name()] = graph.AddInitializer(
-        initializer.name(), ToTensor(initializer, graph.file, external));
-  }
+namespace {
+
+// The parts of a graph that stays as it is, or of one that is used up.
+const auto& InitializersOf(const onnx::GraphProto& g) {
+  return g.initializer();
+}
+auto& InitializersOf(onnx::GraphProto& g) { return *g.mutable_initializer(); }
+const auto& NodesOf(const onnx::GraphProto& g) { return g.node(); }
+auto& NodesOf(onnx::GraphProto& g) { return *g.mutable_node(); }
+
+// A part of a graph that is used up gives its memory back, which Clear() would
+// keep.
+template <typename Part>
+void Used(Part& part) {
+  if constexpr (!std::is_const_v<Part>) Part().Swap(&part);
+}
+
+void AddInputs(Graph& graph, const onnx::GraphProto& proto, ValueMap* values) {
   for (const auto& input : proto.input()) {
-    if (auto it = values.find(input.name()); it != values.end()) {
+    if (auto it = values->find(input.name()); it != values->end()) {
       // Old files list initializers as inputs too, as defaults for inputs not
       // fed.
       Check(it->second->is_initializer(), "[", graph.file,
@@ -448,14 +454,12 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
         graph.AddInput(input.name(), DType::kUndefined, std::nullopt);
     MergeType(input.type(), value);
     SetAxisNames(input.type(), value);
-    values[input.name()] = value;
+    (*values)[input.name()] = value;
   }
-  int position = 0;
-  for (const auto& node : proto.node()) {
-    AddNodeFromProto(graph, node, values, nullptr, external)->source =
-        position++;
-  }
-  NameResults(graph);
+}
+
+void AddOutputs(Graph& graph, const onnx::GraphProto& proto,
+                const ValueMap& values) {
   for (const auto& output : proto.output()) {
     auto it = values.find(output.name());
     Check(it != values.end() || !graph.Find(output.name()), "[", graph.file,
@@ -472,6 +476,44 @@ void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
     CheckOneType(info.type(), *it->second, graph.file);
     MergeType(info.type(), it->second);
   }
+}
+
+// `Proto`: a GraphProto, const unless it is used up.
+template <typename Proto>
+void AddGraph(Graph& graph, Proto& proto, const ExternalReader& external) {
+  graph.name = proto.name();
+  if (proto.sparse_initializer_size() > 0) {
+    Fail("[", graph.file,
+         "] expected dense initializers, got the sparse one \"",
+         proto.sparse_initializer(0).values().name(), "\"");
+  }
+  ValueMap values;
+  for (auto& initializer : InitializersOf(proto)) {
+    values[initializer.name()] = graph.AddInitializer(
+        initializer.name(), ToTensor(initializer, graph.file, external));
+    Used(initializer);
+  }
+  AddInputs(graph, proto, &values);
+  int position = 0;
+  for (auto& node : NodesOf(proto)) {
+    AddNodeFromProto(graph, node, values, nullptr, external)->source =
+        position++;
+    Used(node);
+  }
+  NameResults(graph);
+  AddOutputs(graph, proto, values);
+}
+
+}  // namespace
+
+void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
+                       const ExternalReader& external) {
+  AddGraph(graph, proto, external);
+}
+
+void MoveGraphFromProto(Graph& graph, onnx::GraphProto* proto,
+                        const ExternalReader& external) {
+  AddGraph(graph, *proto, external);
 }
 
 }  // namespace onnx_fp8

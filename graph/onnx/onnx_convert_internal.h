@@ -57,5 +57,9 @@ onnx::NodeProto ToProto(const Node& node);
 // Fills `graph` from a GraphProto: inputs, initializers, nodes, outputs.
 void AddGraphFromProto(Graph& graph, const onnx::GraphProto& proto,
                        const ExternalReader& external = {});
+// The same. An initializer or node of `proto` is empty as soon as the graph has
+// it.
+void MoveGraphFromProto(Graph& graph, onnx::GraphProto* proto,
+                        const ExternalReader& external);
 
 }  // namespace onnx_fp8

@@ -115,7 +115,7 @@ std::unique_ptr<Graph> ImportModelFile(ModelFile file) {
   InlineFunctions(&file.model, file.path);
   NameBodyTensors(file.model.mutable_graph());
   PlaceOrtOps(&file.model);
-  auto graph = file.ToGraph(file.model);
+  auto graph = file.TakeGraph();
   graph->Sort();
   Upgrade(*graph);
   ImportOrtOps(*graph);
@@ -133,7 +133,7 @@ std::unique_ptr<Graph> ReadModel(const std::string& path,
   if (options.as_is) {
     DropOwnBodies(&file.model);
     InlineFunctions(&file.model, file.path);
-    return file.ToGraph(file.model);
+    return file.TakeGraph();
   }
   return ImportModelFile(std::move(file));
 }

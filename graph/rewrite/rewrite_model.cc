@@ -7,8 +7,7 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/file.h"
-#include "base/mapped_file.h"
+#include "base/copy_file.h"
 #include "graph/builder.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/infer_shapes.h"
@@ -288,12 +287,6 @@ class ModelRewriter {
   RewriteReport report_;
 };
 
-void CopyUnchanged(const std::string& in, const std::string& out) {
-  MappedFile original = MapFile(in);
-  WriteFileAtomically(
-      out, {reinterpret_cast<const char*>(original.data), original.size});
-}
-
 }  // namespace
 
 void CopyTrainable(const std::string& in, const std::string& out,
@@ -301,10 +294,14 @@ void CopyTrainable(const std::string& in, const std::string& out,
   ModelFile file = ReadModelFile(in);
   MissingData missing;
   if (may_miss) file.external->set_missing(&missing);
-  auto graph = file.ToGraph(file.model);
-  if (WrittenAs(*graph) == Written::kForward) RequireNoForward(*graph);
-  CopyExternalData(file, out, observer, missing.files);
-  CopyUnchanged(in, out);
+  std::set<std::string> locations = DataLocations(file.model);
+  {
+    auto graph = file.TakeGraph();
+    if (WrittenAs(*graph) == Written::kForward) RequireNoForward(*graph);
+  }
+  for (const std::string& name : missing.files) locations.erase(name);
+  CopyExternalData(file, locations, out, observer);
+  CopyFileAtomically(InputFile(in), out);
   for (const auto& entry : file.model.metadata_props()) {
     bool micro = entry.key() == kStepNotes &&
                  ParseNotes(entry.value(), in).part == "micro";
@@ -320,10 +317,11 @@ RewriteReport RewriteModel(const std::string& in, const std::string& out,
   ModelRewriter rewriter(in, options);
   PassRunner own;
   RewriteReport report = rewriter.Run(options.runner ? *options.runner : own);
-  CopyExternalData(rewriter.file(), out, options.observer);
+  const ModelFile& file = rewriter.file();
+  CopyExternalData(file, DataLocations(file.model), out, options.observer);
   if (report.rewritten == 0 && options.dtype == DType::kFloat &&
       !options.write.external_data) {
-    CopyUnchanged(in, out);
+    CopyFileAtomically(InputFile(in), out);
   } else {
     WriteModelFile(&rewriter.file().model, {}, out, in, options.write);
   }

@@ -24,6 +24,10 @@ class StateStore {
   // the same dtype and shape is overwritten in place: all that share its memory
   // see the change. Errors: out of memory.
   void Set(const std::string& name, const Tensor& value);
+  // As Set, for bytes on the host that may lie in a mapped file, to which
+  // nobody has written: they are read into their place (CopyMapped). Errors:
+  // CopyMapped's; the tensor may then have some of the bytes.
+  void Read(const std::string& name, const Tensor& value);
   // On the host; shares the bytes if the provider's memory is the host's.
   // Errors: no tensor of that name.
   Tensor Host(const std::string& name) const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session on a simulated device: code that takes its memory for the host's
 // crashes, and code that does not wait for its work reads NaN.
+#include "graph/builder.h"
+#include "graph/onnx/onnx_io.h"
 #include "tests/providers/device_provider.h"
 #include "tests/support/corpus.h"
 #include "tests/training/corpus_case.h"
@@ -105,6 +107,36 @@ INSTANTIATE_TEST_SUITE_P(
                     Parameter{"llama/l17", "tensorwise", 2},
                     Parameter{"vit/d18", "off", 1},
                     Parameter{"vit/l17", "delayed", 1}));
+
+// The graph of a session on a device has shapes of large weights, no numbers.
+TEST(Device, LargeWeightsTrainWithTheCpusBits) {
+  constexpr int64_t kWide = 512;
+  TempDir dir;
+  Graph graph;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{4, kWide});
+  for (const char* name : {"fc.weight", "out.weight"}) {
+    x = b.Op("MatMul",
+             {x, graph.AddInitializer(name, Random({kWide, kWide}, 1))});
+  }
+  graph.outputs = {x};
+  WriteModel(graph, dir / "wide.onnx");
+  const TensorMap feeds = {{"x", Random({4, kWide}, 2)},
+                           {"labels", Tensor::Ints({3, 1, 4, 1})}};
+  for (int64_t micro : {1, 2}) {
+    SessionOptions options = Options(dir / "wide.onnx", "delayed");
+    options.grad_accum = micro;
+    options.freeze = {"out.weight"};
+    auto host = TrainingSession::Create(options);
+    auto device = OnDevice(options);
+    Trained on_host, on_device;
+    Train(*host, feeds, micro, 3, &on_host);
+    Train(*device, feeds, micro, 3, &on_device);
+    EXPECT_EQ(on_host.losses, on_device.losses);
+    EXPECT_EQ(on_host.norms, on_device.norms);
+    ExpectSame(Weights(*host, dir), Weights(*device, dir));
+  }
+}
 
 // Reports are read later, in the order of the steps.
 TEST(Device, StepsMayBeFinishedLater) {

@@ -2,11 +2,11 @@
 #include "training/ranks/sharded_state.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "optimizers/optimizer.h"
 
 namespace onnx_fp8 {
@@ -42,7 +42,7 @@ Tensor PartOf(const Tensor& whole, const Shard& shard) {
 
 Tensor WithZeroRows(const Tensor& rows, const Shard& shard) {
   Tensor part = Tensor::Zeros(rows.dtype(), shard.part);
-  if (rows.bytes() > 0) std::memcpy(part.raw(), rows.raw(), rows.bytes());
+  CopyMapped(rows.raw(), rows.bytes(), part.raw());
   return part;
 }
 

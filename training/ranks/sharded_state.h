@@ -48,10 +48,11 @@ int64_t RowsOfPart(const Shape& whole, int64_t ranks);
 // Without a division on the axis tp. REQUIRES: rank of `whole` at least 1.
 Shard ShardOf(const Shape& whole, int64_t rank, int64_t ranks);
 
-// The part of a whole tensor on the host.
+// The part of a whole tensor on the host, which may lie in a mapped file.
 Tensor PartOf(const Tensor& whole, const Shard& shard);
 
-// `rows` of the shard, on the host, as the part that the rank keeps.
+// `rows` of the shard, on the host, as the part that the rank keeps. They may
+// lie in a mapped file (CopyMapped).
 Tensor WithZeroRows(const Tensor& rows, const Shard& shard);
 
 // Shapes of the parameters of a model that are kept in parts, by name: trained,

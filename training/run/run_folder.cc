@@ -68,8 +68,16 @@ std::string ReasonOf(const nlohmann::json::exception& error) {
 std::string BestFolder(const std::string& folder) { return folder + "/best"; }
 
 std::string FileCrc(const std::string& path) {
-  MappedFile file = MapFile(path);
-  return Hex(Crc32(file.data, file.size));
+  constexpr uint64_t kPiece = uint64_t{1} << 20;
+  const InputFile file(path);
+  std::string piece(std::min(file.size(), kPiece), '\0');
+  uint32_t crc = 0;
+  for (uint64_t done = 0; done < file.size(); done += piece.size()) {
+    piece.resize(std::min(file.size() - done, kPiece));
+    file.Read(piece.data(), piece.size(), done);
+    crc = CombineCrc32(crc, Crc32(piece.data(), piece.size()), piece.size());
+  }
+  return Hex(crc);
 }
 
 std::string FileMark(const std::string& path) {

@@ -41,6 +41,16 @@ bool IsKept(const Value& value) {
   return value.role != Role::kNone && value.role != Role::kSum;
 }
 
+// A tensor of which passes read no numbers. (Small ones may be scales that are
+// compared.)
+bool IsLargeWeight(const Value& value) {
+  constexpr int64_t kLarge = 1 << 18;
+  const bool weight = value.role == Role::kParameter ||
+                      value.role == Role::kFrozen ||
+                      value.role == Role::kMoment;
+  return weight && NumElements(*value.shape) >= kLarge;
+}
+
 // All tensors of the checkpoint become the parts that this rank keeps, in
 // checkpoint->state.
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
@@ -409,19 +419,7 @@ class Session : public TrainingSession {
     CheckOptions(options.provider_options, ranks);
     if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
     for (Value* value : model_.graph->Initializers()) {
-      if (!IsKept(*value)) continue;
-      if (auto shard = sharded_.Find(value->name)) {
-        state_.Set(value->name, PartOf(value->data, *shard));
-        // The graph needs a shape and no numbers.
-        value->data = Tensor::Zeros(value->dtype, shard->whole);
-        continue;
-      }
-      state_.Set(value->name, value->data);
-      // From now on the graph shares the state's memory, if the state is on the
-      // host: the values of the file would take the same memory again.
-      if (provider_->device() == Device::kHost) {
-        value->data = state_.Get(value->name);
-      }
+      if (IsKept(*value)) TakeOver(value);
     }
     for (const auto& [name, count] : model_.batches) state_.Set(name, count);
     if (!options.timeline.empty()) {
@@ -638,6 +636,27 @@ class Session : public TrainingSession {
   }
 
  private:
+  // Moves the first value of a state tensor into the state. No other copy of it
+  // stays, so that all first values are never twice in memory.
+  void TakeOver(Value* value) {
+    const std::string& name = value->name;
+    const Tensor first = model_.TakeFirst(value);
+    const auto shard = sharded_.Find(name);
+    state_.Read(name, shard ? PartOf(first, *shard) : first);
+    if (shard || (!on_host() && IsLargeWeight(*value))) {
+      // The graph needs a shape and no numbers.
+      value->data = Tensor::Zeros(value->dtype, *value->shape);
+    } else {
+      value->data = on_host() ? state_.Get(name) : first;
+    }
+    Value* same = model_.step && model_.step->apply
+                      ? model_.step->apply->Find(name)
+                      : nullptr;
+    if (same && same->role == value->role) same->data = value->data;
+  }
+
+  bool on_host() const { return provider_->device() == Device::kHost; }
+
   void CheckCount(const std::vector<TensorMap>& micro_batches) const {
     Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
           "expected ", options_.grad_accum, " micro-batches a step, got ",
@@ -679,7 +698,7 @@ class Session : public TrainingSession {
     started_.Drop();
     // No step may run before the state is complete.
     state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
-    for (const auto& [name, tensor] : state) state_.Set(name, tensor);
+    for (const auto& [name, tensor] : state) state_.Read(name, tensor);
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
     std::optional<StaticScales> as_static;

@@ -42,7 +42,7 @@ std::string UtcNow() {
   return text;
 }
 
-// Computed on all threads.
+// Computed on all threads. No page of a mapped file stays in memory.
 std::string Checksum(const Tensor& tensor) {
   constexpr int64_t kPart = int64_t{1} << 20;
   auto bytes = static_cast<int64_t>(tensor.bytes());
@@ -52,9 +52,11 @@ std::string Checksum(const Tensor& tensor) {
   };
   ParallelFor(std::ssize(parts), 1, [&](int64_t begin, int64_t end) {
     auto* data = static_cast<const std::byte*>(tensor.raw());
+    std::vector<std::byte> part(static_cast<size_t>(std::min(kPart, bytes)));
     for (int64_t i = begin; i < end; ++i) {
-      parts[static_cast<size_t>(i)] =
-          Crc32(data + i * kPart, static_cast<size_t>(length(i)));
+      const auto size = static_cast<size_t>(length(i));
+      CopyMapped(data + i * kPart, size, part.data());
+      parts[static_cast<size_t>(i)] = Crc32(part.data(), size);
     }
   });
   uint32_t sum = 0;  // checksum of no bytes
@@ -443,7 +445,7 @@ Tensor ShardedTensor::RowsOfPart(int64_t rank, int64_t begin,
     const int64_t end = std::min(begin + rows, at + part.dim(0));
     if (from < end) {
       const Tensor some = RowsOf(part, from - at, end - from);
-      std::memcpy(to, some.raw(), some.bytes());
+      CopyMapped(some.raw(), some.bytes(), to);
       to += some.bytes();
     }
     at += part.dim(0);

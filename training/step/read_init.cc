@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/step/read_init.h"
 
-#include <cstring>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -82,23 +82,24 @@ class InitReader {
       auto named = names.emplace(copy.name, copy.torch).first;
       infos.push_back({copy.name, named->second.fqn, copy.dtype, copy.shape});
     }
-    TensorMap weights = FromTorch(&arrays_, infos, names, path_);
+    SourceMap weights = FromTorch(&arrays_, infos, names, path_);
     for (const TiedCopy& copy : model_.copies) {
       auto given = weights.find(copy.name);
       if (given == weights.end()) continue;
-      Tensor own = copy.transposed ? Transposed(given->second) : given->second;
+      const TensorSource own =
+          copy.transposed ? Transposed(given->second) : given->second;
       weights.erase(given);
-      auto first = weights.emplace(copy.first, own).first;
-      Check(std::memcmp(first->second.raw(), own.raw(), own.bytes()) == 0, "[",
-            path_, "] expected the same numbers for ", copy.first, " and ",
-            copy.name, ", which are one tensor (`no_tie` trains them apart)");
+      auto [first, added] = weights.emplace(copy.first, own);
+      Check(added || Identical(first->second.Pull(), own.Pull()), "[", path_,
+            "] expected the same numbers for ", copy.first, " and ", copy.name,
+            ", which are one tensor (`no_tie` trains them apart)");
     }
     for (const ParameterInfo& info : model_.Parameters()) {
-      auto given = weights.find(info.name);
-      if (given == weights.end()) {
+      auto given = weights.extract(info.name);
+      if (given.empty()) {
         missing_.push_back(info.fqn);
       } else {
-        model_.graph->Find(info.name)->data = given->second;
+        model_.first.insert(std::move(given));
         any_ = true;
       }
     }
@@ -113,7 +114,7 @@ class InitReader {
         ++it;
         continue;
       }
-      bool same = Identical(ConvertTo(it->second, held->dtype), held->data);
+      bool same = Identical(ConvertTo(it->second, held->dtype), First(*held));
       Check(same || held->name == it->first, "[", path_,
             "] expected the same numbers for ", held->name, " and ", it->first,
             ", which are one tensor of the model");
@@ -127,6 +128,12 @@ class InitReader {
     const Value* value = model_.graph->Find(key);
     if (value) value = BehindCopies(value);
     return value && value->is_initializer() ? value : nullptr;
+  }
+
+  // The numbers with which a run begins.
+  Tensor First(const Value& held) const {
+    auto given = model_.first.find(held.name);
+    return given == model_.first.end() ? held.data : given->second.Pull();
   }
 
   void CheckRest() {

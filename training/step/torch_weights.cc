@@ -2,6 +2,7 @@
 #include "training/step/torch_weights.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -41,10 +42,10 @@ SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
   return arrays;
 }
 
-TensorMap FromTorch(TensorMap* arrays,
+SourceMap FromTorch(TensorMap* arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path) {
-  TensorMap weights;
+  SourceMap weights;
   auto take = [&](const ParameterInfo& info, const std::string& key,
                   bool turns) {
     auto given = arrays->find(key);
@@ -52,11 +53,15 @@ TensorMap FromTorch(TensorMap* arrays,
     const Tensor& array = given->second;
     Check(IsFloat(array.dtype()), "[", path, "] expected ", key,
           " of a float type, got ", Name(array.dtype()));
-    Tensor tensor = turns && array.rank() == 2 ? Transposed(array) : array;
-    Check(tensor.shape() == info.shape, "[", path, "] expected ", key,
-          " of shape ", ToString(info.shape), ", got ",
-          ToString(tensor.shape()));
-    weights[info.name] = ConvertTo(tensor, info.dtype);
+    turns = turns && array.rank() == 2;
+    Shape shape = array.shape();
+    if (turns) std::swap(shape[0], shape[1]);
+    Check(shape == info.shape, "[", path, "] expected ", key, " of shape ",
+          ToString(info.shape), ", got ", ToString(shape));
+    TensorSource weight(info.dtype, shape, [array, turns, dtype = info.dtype] {
+      return ConvertTo(turns ? Transposed(array) : array, dtype);
+    });
+    weights.insert_or_assign(info.name, std::move(weight));
     arrays->erase(given);
   };
   for (const ParameterInfo& info : parameters) {

@@ -22,9 +22,10 @@ SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
                   std::vector<std::string>* remarks);
 
 // The opposite: arrays by FQN or initializer name become contents of the file's
-// initializers, and leave `arrays`. `path` names the arrays' file in messages.
-// Errors: another dtype or shape.
-TensorMap FromTorch(TensorMap* arrays,
+// initializers, and leave `arrays`. They are turned and converted when they are
+// pulled. `path` names the arrays' file in messages. Errors: another dtype or
+// shape.
+SourceMap FromTorch(TensorMap* arrays,
                     const std::vector<ParameterInfo>& parameters,
                     const ParameterNames& names, const std::string& path);
 

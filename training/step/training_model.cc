@@ -45,6 +45,11 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
   return infos;
 }
 
+Tensor TrainingModel::TakeFirst(const Value* value) {
+  auto given = first.extract(value->name);
+  return given ? given.mapped().Pull() : value->data;
+}
+
 bool TrainingModel::IsLabelOfFile(const Value& input) const {
   return loss_file && std::ranges::count(loss_file->labels, input.name) > 0;
 }
@@ -222,15 +227,22 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   if (!options.scales.empty()) model->scales = ReadStaticScales(options.scales);
 }
 
-TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
+// The model of the file, with its own numbers.
+TrainingModel Import(SessionOptions* options, PassRunner& runner,
+                     ImportFor use) {
   TrainingModel model;
-  ImportReport import;
+  ImportReport import;  // holds tensors of the file
   model.graph = ImportModel(*options, use, runner, &import);
   if (use == ImportFor::kSession && IsStep(import.written)) {
     DescribeStep(options, &model);
   } else {
     DescribeModel(*options, import, &model);
   }
+  return model;
+}
+
+TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
+  TrainingModel model = Import(options, runner, use);
   if (!options->init.empty() && !IsDrawn(options->init)) {
     ReadInit(options->init, &model);
   }
@@ -252,7 +264,11 @@ bool IsCode(const Value* value) {
 TrainingModel LoadTrainingModel(const SessionOptions& options,
                                 PassRunner& runner, ImportFor use) {
   SessionOptions unchanged = options;
-  return Load(&unchanged, runner, use);
+  TrainingModel model = Load(&unchanged, runner, use);
+  for (Value* value : model.graph->Initializers()) {
+    value->data = model.TakeFirst(value);
+  }
+  return model;
 }
 
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {

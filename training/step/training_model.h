@@ -42,6 +42,9 @@ struct TrainingModel {
   std::string trains;                  // TrainingSession::Trains
   std::vector<ParameterInfo> tensors;  // TrainingSession::Tensors
   std::vector<TiedCopy> copies;
+  // Values of options.init for parameters, which the graph does not have yet:
+  // whoever needs one takes it.
+  SourceMap first;
   // How many batches moved the running statistics of a layer before training,
   // by PyTorch's names, where options.init tells.
   TensorMap batches;
@@ -58,6 +61,8 @@ struct TrainingModel {
   SourceMap WithCopies(SourceMap weights) const;
   // Names of all parameters and of copies that PyTorch has a name for.
   ParameterNames AllNames() const;
+  // The first value of an initializer, from `first` or else from the graph.
+  Tensor TakeFirst(const Value* value);
   // Whether an input came with the loss in a file.
   bool IsLabelOfFile(const Value& input) const;
 };
@@ -69,7 +74,8 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
                                 ImportFor use = ImportFor::kTraining);
 
 // The same for a session: the file may be a training step, which decides some
-// of the options. Errors: OpenFileStep's.
+// of the options. The session takes the values in `first`, one by one. Errors:
+// OpenFileStep's.
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner);
 
 // `mesh`: the ranks that train together; `tensor_rank`: the place of this rank

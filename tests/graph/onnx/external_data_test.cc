@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <onnx/onnx_pb.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "graph/onnx/onnx_io.h"
@@ -13,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace onnx = ONNX_NAMESPACE;
 
-// A folder with a model whose float[2] lies at `offset` in `location`; beside
+// A folder with a model whose floats lie at `offset` in `location`; beside
 // it are model/w.data of 12 bytes and secret.data.
 class ExternalData : public testing::Test {
  protected:
@@ -28,14 +29,15 @@ class ExternalData : public testing::Test {
     fs::create_symlink("../secret.data", dir_ / "model/link.data");
   }
 
-  std::unique_ptr<Graph> Read(const std::string& location, size_t offset) {
+  std::unique_ptr<Graph> Read(const std::string& location, size_t offset,
+                              int64_t size = 2) {
     onnx::ModelProto model;
     model.set_ir_version(10);
     model.add_opset_import()->set_version(24);
     model.mutable_graph()->set_name("g");
     auto* w = model.mutable_graph()->add_initializer();
     w->set_name("w");
-    w->add_dims(2);
+    w->add_dims(size);
     w->set_data_type(onnx::TensorProto::FLOAT);
     w->set_data_location(onnx::TensorProto::EXTERNAL);
     auto add = [&](const char* key, const std::string& value) {
@@ -93,6 +95,23 @@ TEST_F(ExternalData, OfALinkLiesBesideTheLink) {
 TEST_F(ExternalData, EndsWithItsFile) {
   ExpectError([&] { Read("w.data", 8); }, "which holds 12");
   ExpectError([&] { Read("w.data", 16); }, "which holds 12");
+}
+
+// A large tensor is mapped, if its offset allows it.
+TEST_F(ExternalData, MayBeLargeAtAnyOffset) {
+  const int64_t size = (1 << 18) + 5;
+  std::string bytes(4 * size + 8, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<char>(i % 251);
+  }
+  WriteText(dir_ / "model/w.data", bytes);
+  for (size_t offset : {0, 2, 4, 8}) {
+    const auto graph = Read("w.data", offset, size);
+    const Tensor& w = graph->Find("w")->data;
+    ASSERT_EQ(w.shape(), Shape{size});
+    EXPECT_EQ(std::memcmp(w.raw(), bytes.data() + offset, w.bytes()), 0);
+  }
+  ExpectError([&] { Read("w.data", 12, size); }, "which holds ");
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "base/mapped_file.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/providers/device_provider.h"
 #include "tests/training/files.h"
@@ -42,6 +45,71 @@ TEST(StateStore, ATensorStaysWhereItIs) {
   EXPECT_FALSE(shared.SharesDataWith(store.Get("w")));
   store.Erase("w");
   EXPECT_FALSE(store.Has("w"));
+}
+
+class StateFromFile : public testing::Test {
+ protected:
+  static constexpr int64_t kSize = 1 << 19;  // 2 MiB
+
+  StateFromFile() {
+    std::vector<float> numbers(kSize);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = static_cast<float>(i);
+    }
+    whole_ = Floats(numbers);
+    WriteText(path_, {static_cast<const char*>(whole_.raw()), whole_.bytes()});
+  }
+
+  // A tensor in the mapped file.
+  Tensor Mapped() const {
+    const MappedFile part =
+        MapPart(std::make_shared<const InputFile>(path_), 0, whole_.bytes());
+    return Tensor::View(DType::kFloat, {kSize}, part.owner, part.data);
+  }
+
+  TempDir dir_;
+  std::string path_ = dir_ / "weights.bin";
+  Tensor whole_;
+};
+
+TEST_F(StateFromFile, IsReadIntoItsPlace) {
+  for (const bool on_host : {true, false}) {
+    auto provider = on_host ? MakeCpuProvider() : MakeDeviceProvider();
+    StateStore store(*provider);
+    store.Read("w", Mapped());
+    EXPECT_EQ(store.Get("w").on_host(), on_host);
+    EXPECT_TRUE(Identical(store.Host("w"), whole_));
+    EXPECT_EQ(store.bytes(), whole_.bytes());
+  }
+}
+
+// A mapping that was looked at would end the process with SIGBUS.
+TEST_F(StateFromFile, OfAFileThatWasCutIsAnError) {
+  auto cpu = MakeCpuProvider();
+  StateStore store(*cpu);
+  const Tensor mapped = Mapped();
+  std::filesystem::resize_file(path_, whole_.bytes() / 2);
+  ExpectError([&] { store.Read("w", mapped); },
+              "[" + path_ + "] became shorter while it was read");
+  EXPECT_FALSE(store.Has("w"));
+}
+
+TEST_F(StateFromFile, IsACopyThatStaysWhereItIs) {
+  for (const bool on_host : {true, false}) {
+    auto provider = on_host ? MakeCpuProvider() : MakeDeviceProvider();
+    StateStore store(*provider);
+    Tensor value = Floats({1, 2});
+    store.Read("w", value);
+    value.data<float>()[0] = 7;
+    EXPECT_TRUE(Identical(store.Host("w"), Floats({1, 2})));
+    const Tensor shared = store.Get("w");
+    store.Read("w", Floats({3, 4}));
+    EXPECT_TRUE(shared.SharesDataWith(store.Get("w")));
+    EXPECT_TRUE(Identical(store.Host("w"), Floats({3, 4})));
+    store.Read("w", Floats({5}));
+    EXPECT_TRUE(Identical(provider->ToHost(shared), Floats({3, 4})));
+    EXPECT_TRUE(Identical(store.Host("w"), Floats({5})));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of a run that begins: weights are read tensor by tensor into their place, so the process never holds more than
+its state and one tensor."""
+import json
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from program import BIN, run
+from rank_jobs import LAUNCHER, need_mpi
+from safetensors.numpy import save_file
+
+WIDTH, LAYERS, BATCH = 1536, 12, 4
+TENSOR = 4 * WIDTH * WIDTH
+STATE = LAYERS * TENSOR
+# SGD has no moments: the weights are all of the state.
+FLAGS = ["--loss", "mse", "--optimizer", "sgd", "--steps", 1, "--batch-size", BATCH, "--lr", 0.01, "--threads", 1, "--json"]
+
+
+def write_model(folder, width, external):
+    """A chain of square products with random weights, in the model or beside it, and data."""
+    folder.mkdir()
+    info = onnx.helper.make_tensor_value_info
+    nodes = [onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"], f"product{i}") for i in range(LAYERS)]
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.normal(0, width ** -0.5, (width, width)).astype(np.float32) for i in range(LAYERS)}
+    graph = onnx.helper.make_graph(nodes, "g", [info("x0", 1, ["batch", width])],
+                                   [info(f"x{LAYERS}", 1, ["batch", width])],
+                                   [onnx.numpy_helper.from_array(w, name) for name, w in weights.items()])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    onnx.save(model, folder / "m.onnx", save_as_external_data=external, location="w.bin", size_threshold=1024)
+    x = rng.normal(size=(2, 2 * BATCH, width)).astype(np.float32)
+    np.savez(folder / "d.npz", x0=x[0], labels=x[1])
+    return weights
+
+
+def command(folder, *flags):
+    return ["train", folder / "m.onnx", "--data", folder / "d.npz", "--out", folder / "run", *FLAGS, *flags]
+
+
+def check(done, base, state):
+    """`base`: the peak of the same run on tiny tensors, which is the program itself. A step adds its arena."""
+    assert done["state_bytes"] == pytest.approx(state, rel=0.01)
+    assert done["peak_bytes"] < base["peak_bytes"] + done["state_bytes"] + done["arena_bytes"] + TENSOR
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base") / "tiny"
+    write_model(folder, 16, False)
+    return json.loads(run(*command(folder)).stdout)
+
+
+@pytest.mark.parametrize("external", [True, False], ids=["beside", "inside"])
+def test_weights_of_a_model(external, tmp_path, base):
+    write_model(tmp_path / "m", WIDTH, external)
+    check(json.loads(run(*command(tmp_path / "m")).stdout), base, STATE)
+
+
+@pytest.mark.parametrize("external", [True, False], ids=["beside", "inside"])
+def test_weights_of_a_state_dict(external, tmp_path, base):
+    """They are converted, and replace the model's own."""
+    weights = write_model(tmp_path / "m", WIDTH, external)
+    save_file({name: (2 * w).astype(np.float64) for name, w in weights.items()}, tmp_path / "w.safetensors")
+    check(json.loads(run(*command(tmp_path / "m", "--init", tmp_path / "w.safetensors")).stdout), base, STATE)
+
+
+def test_parts_of_weights(tmp_path):
+    need_mpi()
+
+    def ranks(folder):
+        words = [LAUNCHER, "-n", 2, BIN, *command(folder, "--mesh", "dp=2", "--shard", "parameters")]
+        return json.loads(subprocess.run([str(word) for word in words], capture_output=True, check=True, timeout=300).stdout)
+
+    write_model(tmp_path / "tiny", 16, True)
+    write_model(tmp_path / "m", WIDTH, True)
+    check(ranks(tmp_path / "m"), ranks(tmp_path / "tiny"), STATE / 2)
