@@ -10,6 +10,7 @@
 namespace onnx_fp8 {
 
 void RunUpdatesEarly(Graph& graph) {
+  graph.Sort();
   // Place of a node: the number of another node, or of the one behind which it
   // moves and its own number.
   using Place = std::pair<size_t, size_t>;

@@ -8,7 +8,7 @@ namespace onnx_fp8 {
 // Moves each node of the optimizer (Part::kOptimizer) behind the last node
 // whose result it reads. The update of a parameter then runs as soon as its
 // gradient is known, and the gradient's memory is free from there on. (The plan
-// runs all readers of the old parameter before.) REQUIRES: sorted.
+// runs all readers of the old parameter before.) Sorts the graph.
 void RunUpdatesEarly(Graph& graph);
 
 }  // namespace onnx_fp8
