@@ -2,6 +2,7 @@
 #include "graph/fp8/weight_copies.h"
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,10 +17,11 @@ class Splitter {
   Splitter(Graph& graph, bool gathers) : graph_(graph), gathers_(gathers) {}
 
   std::unique_ptr<Graph> Run() {
-    std::vector<Node*> moved;
+    std::vector<Node*> alone, moved;
     for (const StateBinding& b : graph_.state) changing_.insert(b.state);
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node)) continue;
+      alone.push_back(&node);
       for (const Value* out : node.outputs()) known_.insert(out);
       if (ReadsGathered(node)) {
         for (const Value* out : node.outputs()) gathered_.insert(out);
@@ -31,10 +33,17 @@ class Splitter {
     copies_->name = graph_.name;
     copies_->file = graph_.file;
     copies_->opset = graph_.opset;
-    std::vector<const Node*> copied;
-    for (const Node* node : moved) copied.push_back(Copy(*node));
-    // Readers first: a value that only moved nodes read stays in their graph.
-    for (size_t i = moved.size(); i-- > 0;) Replace(moved[i], *copied[i]);
+    for (const Node* node : moved) Copy(*node);
+    // Readers first: a value that only moved nodes read, also through others,
+    // stays in their graph.
+    for (Node* node : alone | std::views::reverse) {
+      if (!moved.empty() && moved.back() == node) {
+        Replace(node, *copied_.at(node));
+        moved.pop_back();
+      } else if (IsUnread(*node)) {
+        graph_.RemoveNode(node);
+      }
+    }
     RemoveDeadCode(graph_);
     return std::move(copies_);
   }
@@ -50,6 +59,12 @@ class Splitter {
                     (value->is_initializer() && !value->is_input &&
                      !changing_.contains(value));
            });
+  }
+
+  bool IsUnread(const Node& node) const {
+    return std::ranges::all_of(node.outputs(), [&](const Value* value) {
+      return !value || (value->uses.empty() && !IsReturned(graph_, value));
+    });
   }
 
   // REQUIRES: the node depends on state alone.

@@ -18,7 +18,7 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kWide = 4096;
+constexpr int64_t kWide = 16384;
 // Codes of the two weights. The backward reads those of the second one as they
 // are, the forward reads both transposed.
 constexpr size_t kCodes = kWide * (kIn + 2 * 16);
@@ -118,6 +118,7 @@ TEST_F(WeightCopies, ServeMicroBatchesOfOtherShapes) {
 
 // A session that begins anew makes its plans, and the copies, anew.
 TEST_F(WeightCopies, AreThoseOfTheStepsWeights) {
+  model_ = WriteMlp(dir_, false);
   for (const char* recipe : {"tensorwise", "delayed", "rowwise"}) {
     SCOPED_TRACE(recipe);
     auto whole = MakeSession(Accumulating(recipe), MakeCudaProvider());
