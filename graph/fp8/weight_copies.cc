@@ -2,6 +2,7 @@
 #include "graph/fp8/weight_copies.h"
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -17,7 +18,7 @@ class Splitter {
   Splitter(Graph& graph, bool gathers) : graph_(graph), gathers_(gathers) {}
 
   std::unique_ptr<Graph> Run() {
-    std::vector<Node*> moved;
+    std::vector<Node*> alone, moved;
     std::unordered_set<const Value*> known, changing;
     for (const StateBinding& b : graph_.state) changing.insert(b.state);
     for (Node& node : graph_.nodes()) {
@@ -27,6 +28,7 @@ class Splitter {
       const OpFacts& facts = FactsOf(node);
       // A copy of a gathered tensor stays with its gather.
       if (facts.collective == Collective::kAllGather && !gathers_) continue;
+      alone.push_back(&node);
       known.insert(node.outputs().begin(), node.outputs().end());
       if (IsCollective(node) || facts.kind == OpKind::kQuantize ||
           facts.kind == OpKind::kRound) {
@@ -38,10 +40,17 @@ class Splitter {
     copies_->name = graph_.name;
     copies_->file = graph_.file;
     copies_->opset = graph_.opset;
-    std::vector<const Node*> copied;
-    for (const Node* node : moved) copied.push_back(Copy(*node));
-    // Readers first: a value that only moved nodes read stays in their graph.
-    for (size_t i = moved.size(); i-- > 0;) Replace(moved[i], *copied[i]);
+    for (const Node* node : moved) Copy(*node);
+    // Readers first: a value that only moved nodes read, also through others,
+    // stays in their graph.
+    for (Node* node : alone | std::views::reverse) {
+      if (!moved.empty() && moved.back() == node) {
+        Replace(node, *copied_.at(node));
+        moved.pop_back();
+      } else if (IsUnread(*node)) {
+        graph_.RemoveNode(node);
+      }
+    }
     RemoveDeadCode(graph_);
     return std::move(copies_);
   }
@@ -51,6 +60,12 @@ class Splitter {
                        const std::unordered_set<const Value*>& values) {
     return std::ranges::any_of(node.inputs(), [&](const Value* value) {
       return values.contains(value);
+    });
+  }
+
+  bool IsUnread(const Node& node) const {
+    return std::ranges::all_of(node.outputs(), [&](const Value* value) {
+      return !value || (value->uses.empty() && !IsReturned(graph_, value));
     });
   }
 

@@ -18,12 +18,12 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kWide = 4096;
+constexpr int64_t kWide = 16384;
 // Codes of the two weights. The backward reads those of the second one as they
 // are, the forward reads both transposed.
 constexpr size_t kCodes = kWide * (kIn + 2 * 16);
 // Rounded weights.
-constexpr size_t kRounded = kWide * (kIn + 16) * 2;
+constexpr size_t kRoundedBytes = kWide * (kIn + 16) * 2;
 
 // Two linear layers of many weights, on batches of small_model.h.
 std::string WriteWide(const TempDir& dir) {
@@ -92,7 +92,7 @@ TEST_F(WeightCopies, LieInMemoryOnceAndAreNotCopied) {
   const Taken without = TakenBy(Accumulating("off"));
   for (const auto& [recipe, dtype, bytes] :
        {std::tuple{"tensorwise", DType::kFloat, kCodes},
-        {"off", DType::kBFloat16, kRounded}}) {
+        {"off", DType::kBFloat16, kRoundedBytes}}) {
     SCOPED_TRACE(recipe);
     SessionOptions options = Accumulating(recipe);
     options.dtype = dtype;
@@ -118,6 +118,7 @@ TEST_F(WeightCopies, ServeMicroBatchesOfOtherShapes) {
 
 // A session that begins anew makes its plans, and the copies, anew.
 TEST_F(WeightCopies, AreThoseOfTheStepsWeights) {
+  model_ = WriteMlp(dir_, false);
   for (const char* recipe : {"tensorwise", "delayed", "rowwise"}) {
     SCOPED_TRACE(recipe);
     auto whole = MakeSession(Accumulating(recipe), MakeCudaProvider());

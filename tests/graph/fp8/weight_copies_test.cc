@@ -136,7 +136,7 @@ output y
 }
 
 // A part of a weight that each rank rounds before it travels, and a whole one
-// that each rank rounds behind.
+// that each rank rounds afterwards: only the rounded one stays.
 TEST(SplitWeightCopies, GathersIfWholeWeightsMayStay) {
   constexpr char kParts[] = R"(
 input x: float[2,4]
