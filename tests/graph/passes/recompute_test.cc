@@ -33,7 +33,7 @@ output dv
 output dh
 )";
 
-std::unordered_set<Node*> Named(Graph& graph,
+std::unordered_set<Node*> NodesNamed(Graph& graph,
                                 const std::vector<std::string>& names) {
   std::unordered_set<Node*> nodes;
   for (const std::string& name : names) {
@@ -46,7 +46,7 @@ std::string Recomputed(const std::vector<std::string>& names) {
   auto graph = ParseGraph(kStepText);
   StepHalves halves(*graph, graph->Find("g"));
   EXPECT_EQ(halves.forward.size(), 5u);
-  RecomputeInBackward(*graph, Named(*graph, names), &halves.backward);
+  RecomputeInBackward(*graph, NodesNamed(*graph, names), &halves.backward);
   Verify(*graph);
   std::string text = Print(*graph);
   return text.substr(text.find("vt:"));
@@ -93,7 +93,7 @@ dx: float[2,3] = Mul(dy, e)
 output dx
 )");
   StepHalves halves(*graph, graph->Find("g"));
-  RecomputeInBackward(*graph, Named(*graph, {"e"}), &halves.backward);
+  RecomputeInBackward(*graph, NodesNamed(*graph, {"e"}), &halves.backward);
   EXPECT_TRUE(halves.backward.contains(graph->Find("e")->producer));
   EXPECT_EQ(Print(*graph), R"(graph "g" opset 24
 input x: float[2,3]
@@ -122,7 +122,7 @@ output dx
 output wa
 )");
   StepHalves halves(*graph, graph->Find("g"));
-  RecomputeInBackward(*graph, Named(*graph, {"wq"}), &halves.backward);
+  RecomputeInBackward(*graph, NodesNamed(*graph, {"wq"}), &halves.backward);
   Verify(*graph);
   const std::string text = Print(*graph);
   EXPECT_NE(text.find("wq.again: float8e4m3fn[3,2], ws.again: float[], _ = "),
@@ -141,10 +141,10 @@ TEST(ChooseRecomputed, ModulesThatMatchAGlob) {
   graph->Find("h")->producer->name = "/m.fc/MatMul";
   graph->Find("r")->producer->name = "/m.act/Relu";
   graph->Find("y")->producer->name = "/head/MatMul";
-  EXPECT_EQ(Choose(*graph, {{"m.*"}}).nodes, Named(*graph, {"h", "r"}));
+  EXPECT_EQ(Choose(*graph, {{"m.*"}}).nodes, NodesNamed(*graph, {"h", "r"}));
   // With the copies of its weight.
-  EXPECT_EQ(Choose(*graph, {{"head"}}).nodes, Named(*graph, {"y", "vb", "vt"}));
-  EXPECT_EQ(Choose(*graph, {{"head"}, false}).nodes, Named(*graph, {"y"}));
+  EXPECT_EQ(Choose(*graph, {{"head"}}).nodes, NodesNamed(*graph, {"y", "vb", "vt"}));
+  EXPECT_EQ(Choose(*graph, {{"head"}, false}).nodes, NodesNamed(*graph, {"y"}));
   EXPECT_EQ(Choose(*graph, {{"none"}}).nodes.size(), 0u);
   EXPECT_EQ(Choose(*graph, {}).text, "");
   EXPECT_EQ(Choose(*graph, {{"m.*", "head"}, false}).text,
@@ -170,7 +170,7 @@ dy: float[2,3] = Mul(g, y)
 output dy
 )");
   for (Node& node : graph->nodes()) node.name = "/layer/" + node.op;
-  EXPECT_EQ(Choose(*graph, {{"layer"}}).nodes, Named(*graph, {"a", "y"}));
+  EXPECT_EQ(Choose(*graph, {{"layer"}}).nodes, NodesNamed(*graph, {"a", "y"}));
 }
 
 }  // namespace

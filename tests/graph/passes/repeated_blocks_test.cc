@@ -40,7 +40,7 @@ std::vector<RepeatedBlocks> Found(Graph& graph) {
   return FindRepeatedBlocks(nodes);
 }
 
-std::string Names(const std::vector<Node*>& nodes) {
+std::string NamesOf(const std::vector<Node*>& nodes) {
   std::string names;
   for (const Node* node : nodes) names += node->out(0)->name + " ";
   return names;
@@ -52,8 +52,8 @@ TEST(RepeatedBlocks, LayersOfAStream) {
   const auto runs = Found(*graph);
   ASSERT_EQ(runs.size(), 1u);
   ASSERT_EQ(runs[0].blocks.size(), 3u);
-  EXPECT_EQ(Names(runs[0].blocks[0]), "h0 r0 o0 x1 ");
-  EXPECT_EQ(Names(runs[0].blocks[2]), "h2 r2 o2 x3 ");
+  EXPECT_EQ(NamesOf(runs[0].blocks[0]), "h0 r0 o0 x1 ");
+  EXPECT_EQ(NamesOf(runs[0].blocks[2]), "h2 r2 o2 x3 ");
   EXPECT_EQ(runs[0].ends.size(), 3u);
   for (const char* name : {"x1", "x2", "x3"}) {
     EXPECT_TRUE(runs[0].ends.contains(graph->Find(name)->producer)) << name;
@@ -67,7 +67,7 @@ TEST(RepeatedBlocks, RunsOfOtherLayers) {
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].blocks.size(), 3u);
   ASSERT_EQ(runs[1].blocks.size(), 2u);
-  EXPECT_EQ(Names(runs[1].blocks[0]), "h3 r3 o3 x4 ");
+  EXPECT_EQ(NamesOf(runs[1].blocks[0]), "h3 r3 o3 x4 ");
 }
 
 TEST(RepeatedBlocks, NoneWithoutRepetition) {
