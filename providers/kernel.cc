@@ -23,11 +23,6 @@ void* KernelContext::Workspace(size_t bytes) const {
   return const_cast<void*>(workspace_.raw());
 }
 
-bool CanBeView(const Node& node, const KernelTraits& traits) {
-  return traits.view ||
-         (node.Is("Cast") && StoredAs(*node.in(0)) == StoredAs(*node.out(0)));
-}
-
 void KernelRegistry::Add(std::string_view op, Kernel kernel,
                          KernelTraits traits, std::string_view domain) {
   const OpFacts* facts = FindFacts(domain, op);

@@ -201,11 +201,6 @@ struct KernelEntry {
   KernelTraits traits;
 };
 
-// Whether output 0 can be input 0's memory, so that the kernel does not run:
-// the kernel is a view, or the node is a Cast between values that are kept in
-// one dtype (store_narrow.h).
-bool CanBeView(const Node& node, const KernelTraits& traits);
-
 // (domain, op) → kernel; one per provider, filled by an explicit list.
 class KernelRegistry {
  public:

@@ -22,6 +22,7 @@
 #include "providers/plan/order.h"
 #include "providers/plan/plan_workspace.h"
 #include "providers/plan/run_together.h"
+#include "providers/view.h"
 
 namespace onnx_fp8 {
 namespace {

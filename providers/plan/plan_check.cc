@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "graph/op_facts.h"
 #include "providers/plan/plan.h"
+#include "providers/view.h"
 
 namespace onnx_fp8 {
 namespace {

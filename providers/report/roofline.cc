@@ -7,6 +7,7 @@
 #include "graph/node_cost.h"
 #include "graph/op_facts.h"
 #include "providers/node_profile.h"
+#include "providers/view.h"
 
 namespace onnx_fp8 {
 namespace {

@@ -42,8 +42,7 @@ TEST(PlaceBuffers, KeepsTheAlignmentOfADevice) {
 }
 
 // Layers keep some values for their backward and forget others; their sizes are
-// a few, as in training steps. In order of their start alone, kept values lie
-// between forgotten ones, and up to a third is lost.
+// a few, as in training steps.
 TEST(PlaceBuffers, LosesLittleInATrainingStep) {
   constexpr int kLayers = 40, kNodes = 5;
   for (uint64_t seed = 0; seed < 20; ++seed) {
