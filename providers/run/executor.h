@@ -73,9 +73,9 @@ class Executor {
   // recording only while they lie in the same place. An input with an
   // initializer (a default) and one that nothing reads may be missing. The
   // outputs, by name, are new memory of the provider at every call, unless
-  // set_reuses_outputs; outputs that are views of each other share it. Feeds and
-  // outputs have the dtype in which the graph keeps them (StoredAs). A provider
-  // with a queue may still be computing the outputs.
+  // set_reuses_outputs; outputs that are views of each other share it. Feeds
+  // and outputs have the dtype in which the graph keeps them (StoredAs). A
+  // provider with a queue may still be computing the outputs.
   //
   // Nodes that draw random values (Dropout) draw others for each number `draw`.
   //

@@ -127,8 +127,6 @@ output wr
 input x: float[2,4]
 input br: float[2]
 input wr: float as bfloat16[4,2]
-param w: float[4,2]
-param b: float[2]
 xr: float as bfloat16[2,4] = onnx_fp8.RoundTo<to=16>(x)
 y: float[2,2] = Gemm(xr, wr, br)
 output y
