@@ -34,7 +34,7 @@ param out: float[4,7]
                     ", out)\noutput y\n");
 }
 
-std::vector<RepeatedBlocks> Found(Graph& graph) {
+std::vector<RepeatedBlocks> RunsOf(Graph& graph) {
   std::vector<Node*> nodes;
   for (Node& node : graph.nodes()) nodes.push_back(&node);
   return FindRepeatedBlocks(nodes);
@@ -49,7 +49,7 @@ std::string NamesOf(const std::vector<Node*>& nodes) {
 // Of all ways to cut, x alone crosses the cuts.
 TEST(RepeatedBlocks, LayersOfAStream) {
   auto graph = Stream({8, 8, 8});
-  const auto runs = Found(*graph);
+  const auto runs = RunsOf(*graph);
   ASSERT_EQ(runs.size(), 1u);
   ASSERT_EQ(runs[0].blocks.size(), 3u);
   EXPECT_EQ(NamesOf(runs[0].blocks[0]), "h0 r0 o0 x1 ");
@@ -63,7 +63,7 @@ TEST(RepeatedBlocks, LayersOfAStream) {
 // As the encoder and the decoder of one model.
 TEST(RepeatedBlocks, RunsOfOtherLayers) {
   auto graph = Stream({8, 8, 8, 6, 6});
-  const auto runs = Found(*graph);
+  const auto runs = RunsOf(*graph);
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].blocks.size(), 3u);
   ASSERT_EQ(runs[1].blocks.size(), 2u);
@@ -71,8 +71,8 @@ TEST(RepeatedBlocks, RunsOfOtherLayers) {
 }
 
 TEST(RepeatedBlocks, NoneWithoutRepetition) {
-  EXPECT_TRUE(Found(*Stream({8})).empty());
-  EXPECT_TRUE(Found(*Stream({8, 6, 5})).empty());
+  EXPECT_TRUE(RunsOf(*Stream({8})).empty());
+  EXPECT_TRUE(RunsOf(*Stream({8, 6, 5})).empty());
 }
 
 }  // namespace
