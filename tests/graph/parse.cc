@@ -48,10 +48,12 @@ struct Type {
   DType dtype;
   std::optional<Shape> shape;
   std::vector<std::string> axis_names;
+  DType narrow = DType::kUndefined;
 };
 
 Type ParseType(Line& line) {
   Type type{ParseDType(line.Until("[, =")), {}, {}};
+  if (line.Take(" as ")) type.narrow = ParseDType(line.Until("[, ="));
   if (!line.Take("[")) return type;
   type.shape = Shape();
   while (!line.Take("]")) {
@@ -133,6 +135,7 @@ void ParseSource(Graph& graph, Line& line, bool is_input,
     value->role = *role;
   }
   value->axis_names = type.axis_names;
+  value->narrow = type.narrow;
 }
 
 void ParseNode(Graph& graph, Line& line) {
@@ -180,6 +183,7 @@ void ParseNode(Graph& graph, Line& line) {
     if (!node->out(i)) continue;
     node->out(i)->dtype = types[i].dtype;
     node->out(i)->shape = types[i].shape;
+    node->out(i)->narrow = types[i].narrow;
   }
   if (line.Take("  # ")) node->name = line.Rest();
 }

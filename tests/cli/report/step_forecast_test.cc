@@ -146,6 +146,7 @@ TEST(StepForecast, NoCopyOfAWeightLivesFromForwardToBackward) {
           SessionOptions options = Options(models[i], recipe);
           options.dtype = dtype;
           options.shard = {Sharding::kParameters, gather};
+          options.bucket_bytes = 0;  // a bucket holds whole gradients
           ForecastSpec spec = SpecOf(options, {.dp = 64});
           spec.data.batch_size = 64;
           arena[i] = ForecastStep(spec).memory.arena;

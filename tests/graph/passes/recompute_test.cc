@@ -19,7 +19,7 @@ input g: float[2,4]
 param w: float[3,5]
 param v: float[5,4]
 vt: float[4,5] = Transpose<perm=[1,0]>(v)
-h: float[2,5] = MatMul(x, w)  # m.fc/linear
+h: float[2,5] = MatMul(x, w)
 r: float[2,5] = Relu(h)
 vb: float[5,4] = Transpose<perm=[1,0]>(vt)
 y: float[2,4] = MatMul(r, vb)
