@@ -29,7 +29,8 @@ Value* Unbiased(Builder& b, const Node& node, Value* old, Value* next) {
 void BindRunningStatistics(Graph& graph, Value* ok) {
   std::vector<Node*> norms;
   for (Node& node : graph.nodes()) {
-    if (NormalizesByBatch(node)) {
+    // A norm that the backward computes again has counted the batch before.
+    if (NormalizesByBatch(node) && node.part != Part::kRecomputed) {
       norms.push_back(&node);
     }
   }

@@ -49,7 +49,9 @@ TEST_P(ReleaseGradients, KeepsAllBits) {
     options.dtype = dtype;
     if (releases) options.recompute = {"blocks"};
     auto session = TrainingSession::Create(options);
-    for (const Batches& batches : TokenSteps(1, 1)) {
+    std::vector<Batches> steps = TokenSteps(1, 1);
+    steps.resize(2);
+    for (const Batches& batches : steps) {
       const StepResult result = session->Step(batches, 1e-3);
       EXPECT_FALSE(result.skipped) << result.cause;
       losses[releases].push_back(result.loss);
@@ -99,6 +101,11 @@ std::string WriteSteep(const TempDir& dir) {
   return path;
 }
 
+Tensor SteepWeight(TrainingSession& session, const TempDir& dir) {
+  session.ExportOnnx(dir / "trained.onnx");
+  return ReadModel(dir / "trained.onnx")->Find("w")->data.Clone();
+}
+
 TensorMap SteepBatch(float first) {
   return {{"x", Tensor::From<float>({2, 2}, {first, 1, first, 1})},
           {"labels", Tensor::From<int64_t>({2}, {0, 1})}};
@@ -118,7 +125,7 @@ TEST(ReleasedGradients, AWeightWhoseGradientIsNotFiniteStays) {
     EXPECT_EQ(result.remark.find("kept their values") != std::string::npos,
               releases)
         << result.remark;
-    const Tensor w = Weights(*session, dir).at("w");
+    const Tensor w = SteepWeight(*session, dir);
     for (int64_t i = 0; i < 8; ++i) {
       EXPECT_EQ(DoubleAt(w, i) != 0, releases && i >= 4) << i;
     }
@@ -133,7 +140,7 @@ TEST(ReleasedGradients, ALossThatIsNotFiniteSkipsTheStep) {
   EXPECT_TRUE(
       session->Step(SteepBatch(std::numeric_limits<float>::infinity()), 1e-12)
           .skipped);
-  const Tensor w = Weights(*session, dir).at("w");
+  const Tensor w = SteepWeight(*session, dir);
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(DoubleAt(w, i), 0) << i;
 }
 
