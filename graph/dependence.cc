@@ -17,22 +17,6 @@ bool DependsOnStateAlone(const Node& node,
          });
 }
 
-std::unordered_set<const Value*> DependentsOf(const Graph& graph,
-                                              const Value* value) {
-  std::unordered_set<const Value*> reached = {value};
-  for (const Node& node : graph.nodes()) {
-    if (std::ranges::none_of(node.inputs(), [&](const Value* in) {
-          return reached.contains(in);
-        })) {
-      continue;
-    }
-    for (const Value* out : node.outputs()) {
-      if (out) reached.insert(out);
-    }
-  }
-  return reached;
-}
-
 Dependences::Dependences(const std::vector<Node*>& nodes) {
   std::unordered_set<const Value*> of_inputs, of_weights;
   for (const Node* node : nodes) {

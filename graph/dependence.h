@@ -16,10 +16,6 @@ namespace onnx_fp8 {
 bool DependsOnStateAlone(const Node& node,
                          const std::unordered_set<const Value*>& known);
 
-// The value and all values that depend on it. REQUIRES: sorted.
-std::unordered_set<const Value*> DependentsOf(const Graph& graph,
-                                              const Value* value);
-
 // Nodes by what their results depend on, through any number of nodes.
 // REQUIRES: roles set, nodes sorted.
 struct Dependences {

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "graph/builder.h"
-#include "graph/dependence.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
@@ -384,18 +383,34 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
   ok_ = made.ok;
 }
 
-// Known before the backward begins; null if nothing is quantized there.
+// The largest amax of the forward; null if nothing is quantized there. Copies
+// that the backward makes of values of the forward do not count: their amaxes
+// are known too late.
 Value* StepBuilder::AmaxOfForward() {
-  const std::unordered_set<const Value*> backward =
-      DependentsOf(*step_.graph, seed_);
+  Graph& graph = *step_.graph;
+  const StepHalves halves(graph, seed_);
+  std::unordered_set<const Value*> early;
+  for (const Node* node : halves.forward) {
+    early.insert(node->outputs().begin(), node->outputs().end());
+  }
+  // A choice of an amax by the flag of a branch stands at the end.
+  for (const Node& node : graph.nodes()) {
+    const bool known = std::ranges::all_of(node.inputs(), [&](const Value* v) {
+      return !v || early.contains(v) || (v->is_constant() && v != seed_);
+    });
+    if (known && FactsOf(node).kind != OpKind::kQuantize) {
+      early.insert(node.outputs().begin(), node.outputs().end());
+    }
+  }
   std::vector<Value*> amaxes;
   auto add = [&](Value* amax) {
-    if (amax && !backward.contains(amax)) amaxes.push_back(amax);
+    if (early.contains(amax)) amaxes.push_back(amax);
   };
   for (const ScaleSlot& slot : step_.fp8.slots) add(slot.amax);
   for (Value* amax : step_.fp8.amaxes) add(amax);
+  std::erase(amaxes, nullptr);
   if (amaxes.empty()) return nullptr;
-  Builder b(*step_.graph, "optimizer.");
+  Builder b(graph, "optimizer.");
   b.set_part(Part::kOptimizer);
   return MaxOver(b, b.Op("Max", amaxes), source_.mesh,
                  {kDataRanks, kReplicaRanks, kTensorRanks});
