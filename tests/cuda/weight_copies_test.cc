@@ -99,7 +99,9 @@ TEST_F(WeightCopies, LieInMemoryOnceAndAreNotCopied) {
     const Taken with = TakenBy(options);
     EXPECT_EQ(with.copies, without.copies);
     EXPECT_EQ(with.allocations, without.allocations);
-    EXPECT_GE(with.others - without.others, bytes);
+    // An allocation takes a multiple of 256 bytes, and without copies another
+    // constant may need one.
+    EXPECT_GE(with.others - without.others + 256, bytes);
     EXPECT_LT(with.others - without.others, bytes + bytes / 2);
   }
 }
