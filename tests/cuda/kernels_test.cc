@@ -17,8 +17,6 @@ namespace {
 
 // Whether products have operands that were rounded to bfloat16: a probability
 // may lie near the middle of two.
-// To 16 bits in the midst of the kernel: sums in another order may round to the
-// next number.
 bool Rounds(const KernelCase& c) {
   return std::string_view(c.node).find("round_to=") != std::string_view::npos;
 }
