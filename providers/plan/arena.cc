@@ -126,15 +126,21 @@ class Places {
   size_t top_ = 0;
 };
 
+// What comes first: size, or size times lifetime.
+enum class Largest { kInSize, kInArea };
+
 // The largest buffers come first, and the longest lifetimes of one size: small
 // buffers then fill the gaps between large ones. The smallest of very many lie
 // behind the others, in order of their start.
-size_t PlaceBySize(std::vector<Buffer*> buffers, size_t alignment) {
+size_t PlaceLargestFirst(std::vector<Buffer*> buffers, size_t alignment,
+                         Largest largest) {
   const auto size = [&](const Buffer* b) {
     return Padded(b->bytes, alignment);
   };
   std::ranges::stable_sort(buffers, std::greater(), [&](const Buffer* b) {
-    return std::pair(size(b), b->end - b->start);
+    const auto steps = static_cast<size_t>(b->end - b->start + 1);
+    const size_t first = size(b) * (largest == Largest::kInArea ? steps : 1);
+    return std::pair(first, steps);
   });
   std::vector<Buffer*> small;
   Places places;
@@ -162,13 +168,16 @@ size_t PlaceBuffers(std::vector<Buffer>& buffers, size_t alignment) {
     buffer.offset = 0;
     if (buffer.bytes > 0) placed.push_back(&buffer);
   }
-  const size_t in_order = PlaceInOrder(placed, alignment);
-  if (in_order == LiveBytes(buffers, alignment)) return in_order;
-  const std::vector<Buffer> before = buffers;
-  const size_t by_size = PlaceBySize(placed, alignment);
-  if (by_size < in_order) return by_size;
-  buffers = before;
-  return in_order;
+  size_t least = PlaceInOrder(placed, alignment);
+  const size_t live = LiveBytes(buffers, alignment);
+  for (Largest largest : {Largest::kInSize, Largest::kInArea}) {
+    if (least == live) break;
+    const std::vector<Buffer> before = buffers;
+    const size_t bytes = PlaceLargestFirst(placed, alignment, largest);
+    if (bytes >= least) buffers = before;
+    least = std::min(least, bytes);
+  }
+  return least;
 }
 
 size_t LiveBytes(const std::vector<Buffer>& buffers, size_t alignment) {

@@ -24,8 +24,8 @@ struct Buffer {
 
 // Gives every buffer a multiple of `alignment` as its offset, so that buffers
 // in use at the same step do not overlap, and returns the bytes needed for all.
-// Of two placements it takes the smaller one: in order of their start, which
-// loses little where lifetimes are nested, and by size.
+// Of three placements it takes the smallest: in order of their start, which
+// loses little where lifetimes are nested, by size, and by size and lifetime.
 size_t PlaceBuffers(std::vector<Buffer>& buffers,
                     size_t alignment = kHostAlignment);
 
