@@ -97,8 +97,8 @@ struct SessionOptions {
   // 16 MiB on a CPU, so that they stay in its cache, and 1 GiB on a GPU, which
   // small products leave idle. See graph/passes/chunk_loss.h.
   int64_t loss_chunk_bytes = -1;
-  // What the backward computes again instead of keeping it: "blocks", the layers
-  // that repeat, or globs over modules; empty or "none": nothing. See
+  // What the backward computes again instead of keeping it: "blocks", the
+  // layers that repeat, or globs over modules; empty or "none": nothing. See
   // graph/passes/recompute.h.
   std::vector<std::string> recompute = {};
   // For a session on several ranks.

@@ -34,7 +34,7 @@ output dh
 )";
 
 std::unordered_set<Node*> NodesNamed(Graph& graph,
-                                const std::vector<std::string>& names) {
+                                     const std::vector<std::string>& names) {
   std::unordered_set<Node*> nodes;
   for (const std::string& name : names) {
     nodes.insert(graph.Find(name)->producer);
@@ -143,7 +143,8 @@ TEST(ChooseRecomputed, ModulesThatMatchAGlob) {
   graph->Find("y")->producer->name = "/head/MatMul";
   EXPECT_EQ(Choose(*graph, {{"m.*"}}).nodes, NodesNamed(*graph, {"h", "r"}));
   // With the copies of its weight.
-  EXPECT_EQ(Choose(*graph, {{"head"}}).nodes, NodesNamed(*graph, {"y", "vb", "vt"}));
+  EXPECT_EQ(Choose(*graph, {{"head"}}).nodes,
+            NodesNamed(*graph, {"y", "vb", "vt"}));
   EXPECT_EQ(Choose(*graph, {{"head"}, false}).nodes, NodesNamed(*graph, {"y"}));
   EXPECT_EQ(Choose(*graph, {{"none"}}).nodes.size(), 0u);
   EXPECT_EQ(Choose(*graph, {}).text, "");
