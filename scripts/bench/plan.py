@@ -189,7 +189,7 @@ def markdown(result):
         "Tokens per second and GPU, FSDP of all parameters. The prediction is "
         "that of `onnx-fp8 plan` for a Llama 3 of the same shape, with its "
         "default shares of the peaks (products 78 %, memory 92 %, attention "
-        "35 %), the same for all rows. This program keeps all activations; "
+        "35 %), the same for all rows. These plans keep all activations; "
         "where the published run computes some again, the table adds that "
         "share of the forward's time (selective: half, full: all). MFU is "
         "that of the plan without it.", "",
