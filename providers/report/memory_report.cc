@@ -125,7 +125,9 @@ struct Peak {
 class Reporter {
  public:
   Reporter(const Plan& plan, const Graph& graph, const GradientNames& gradients)
-      : plan_(plan), kinds_(plan, graph, gradients) {
+      : plan_(plan),
+        kinds_(plan, graph, gradients),
+        released_(gradients.released) {
     for (const Step& step : plan.steps) {
       for (const Value* value : step.node->inputs()) {
         if (value) last_reader_[kinds_.Root(value)] = step.node;
@@ -179,7 +181,7 @@ class Reporter {
 
   void FindHeldGradients() {
     auto write = static_cast<int>(plan_.first_write);
-    if (write == report_.steps) return;
+    if (released_ || write == report_.steps) return;
     for (const Tenant& tenant : plan_.tenants) {
       bool held = tenant.first < write && write <= tenant.last &&
                   kinds_.Of(*tenant.value) == MemoryKind::kParameterGradient;
@@ -189,6 +191,7 @@ class Reporter {
 
   const Plan& plan_;
   Kinds kinds_;
+  const bool released_;
   std::unordered_map<const Value*, const Node*> last_reader_;
   MemoryReport report_;
 };

@@ -15,6 +15,7 @@ namespace onnx_fp8 {
 struct GradientNames {
   std::string seed;  // the gradient of the loss by itself; "": no backward
   std::set<std::string> parameters;  // gradients of parameters, and their sums
+  bool released = false;  // each update runs as soon as its gradient is known
 };
 
 // The kind of each of plan.tenants. A view counts as the value that it views.

@@ -59,6 +59,7 @@ TEST_P(ReleaseGradients, KeepsAllBits) {
     }
     weights[releases] = Weights(*session, dir);
     arena[releases] = session->Memory().arena_bytes;
+    EXPECT_EQ(session->ReportMemory().gradients_held_bytes > 0, !releases);
   }
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_EQ(norms[0], norms[1]);

@@ -175,6 +175,7 @@ void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
   }
   seed_ = backward.seed;
   step_.gradient_names.seed = seed_->name;
+  step_.gradient_names.released = source_.optimizer.release_gradients;
 }
 
 void StepBuilder::Quantize(Graph& graph) {

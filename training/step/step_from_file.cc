@@ -352,6 +352,9 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
     if (value->role == Role::kSum) step.sums.push_back(value->name);
   }
   step.gradient_names.seed = notes.Value("seed");
+  auto released = notes.settings.find("release_gradients");
+  step.gradient_names.released =
+      released != notes.settings.end() && released->second == "true";
   for (auto [parameter, gradient] : GradientPairs(graph)) {
     step.trained.push_back(parameter->name);
     step.gradient_names.parameters.insert(gradient->name);
