@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/resource.h>
 
 #include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -38,11 +38,16 @@ void Say(const std::string& text) {
   ProgressOut() << "onnx-fp8: " << Printable(text) << "\n";
 }
 
-// The most memory that the process ever held.
+// The most memory that the process ever held. (getrusage would count what the
+// process that has started this one held by then.)
 size_t PeakBytes() {
-  struct rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    size_t kibibytes = 0;
+    if (word == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
 }
 
 class TrainCommand {

@@ -48,20 +48,18 @@ def check(done, base, state):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base") / "tiny"
-    write_model(folder, 16, False)
+    write_model(folder, 16, True)
     return json.loads(run(*command(folder)).stdout)
 
 
-@pytest.mark.parametrize("external", [True, False], ids=["beside", "inside"])
-def test_weights_of_a_model(external, tmp_path, base):
-    write_model(tmp_path / "m", WIDTH, external)
+def test_weights_of_a_model(tmp_path, base):
+    write_model(tmp_path / "m", WIDTH, True)
     check(json.loads(run(*command(tmp_path / "m")).stdout), base, STATE)
 
 
-@pytest.mark.parametrize("external", [True, False], ids=["beside", "inside"])
-def test_weights_of_a_state_dict(external, tmp_path, base):
+def test_weights_of_a_state_dict(tmp_path, base):
     """They are converted, and replace the model's own."""
-    weights = write_model(tmp_path / "m", WIDTH, external)
+    weights = write_model(tmp_path / "m", WIDTH, True)
     save_file({name: (2 * w).astype(np.float64) for name, w in weights.items()}, tmp_path / "w.safetensors")
     check(json.loads(run(*command(tmp_path / "m", "--init", tmp_path / "w.safetensors")).stdout), base, STATE)
 
