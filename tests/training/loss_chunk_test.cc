@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
              Name(std::get<1>(info.param));
     });
 
-constexpr int64_t kWords = 40, kFeatures = 16;
+constexpr int64_t kWords = 160, kFeatures = 16;
 
 // A language model with its loss: the logits of all tokens but the last, and
 // the labels of all but the first.
