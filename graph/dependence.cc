@@ -7,6 +7,13 @@
 
 namespace onnx_fp8 {
 
+bool ReadsAny(const Node& node,
+              const std::unordered_set<const Value*>& values) {
+  return std::ranges::any_of(node.inputs(), [&](const Value* value) {
+    return values.contains(value);
+  });
+}
+
 bool DependsOnStateAlone(const Node& node,
                          const std::unordered_set<const Value*>& known) {
   return !node.inputs().empty() && node.Subgraphs().empty() &&

@@ -10,6 +10,9 @@
 
 namespace onnx_fp8 {
 
+// Whether one of the node's operands is among `values`.
+bool ReadsAny(const Node& node, const std::unordered_set<const Value*>& values);
+
 // Whether the node computes the same from one update of the state to the next:
 // each operand is state, a constant or in `known`, and the node draws no random
 // numbers. A node without operands or with a subgraph does not count.

@@ -63,6 +63,14 @@ bool HasProvider(const std::string& name) {
   }
 }
 
+bool IsUsable(const std::string& name) {
+  try {
+    return HasProvider(name);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::unique_ptr<ExecutionProvider> MakeProvider(
     const std::string& name, const ProviderOptions& options) {
   return RowOf(name).make(options);

@@ -22,6 +22,8 @@ std::vector<std::string> ProviderNames();
 // Errors: no provider has that name; the library is damaged, or belongs to
 // another build.
 bool HasProvider(const std::string& name);
+// The same without errors: a damaged library is of no use.
+bool IsUsable(const std::string& name);
 
 // Errors: there is no provider of that name; the message lists the names. This
 // build lacks the provider's library; the machine lacks its device.

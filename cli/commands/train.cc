@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>

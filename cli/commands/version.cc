@@ -25,14 +25,6 @@ std::string DescriptionOf(const std::string& provider) {
   }
 }
 
-bool IsUsable(const std::string& provider) {
-  try {
-    return HasProvider(provider);
-  } catch (const Error&) {
-    return false;  // the line of the provider says why
-  }
-}
-
 }  // namespace
 
 int Version(const Arguments& arguments) {

@@ -6,18 +6,6 @@
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
-namespace {
-
-// Whether `provider=cuda` would plan with the kernels of a GPU.
-bool HasGpuKernels() {
-  try {
-    return HasProvider("cuda");
-  } catch (const Error&) {  // a library that is damaged, or another build's
-    return false;
-  }
-}
-
-}  // namespace
 
 std::string ProviderForGpu(const OptionSet& flags) {
   if (flags.Has("provider")) return flags.Text("provider");
@@ -27,7 +15,7 @@ std::string ProviderForGpu(const OptionSet& flags) {
 void NoteKernels(const std::string& provider, const std::string& gpu,
                  std::vector<std::string>& notes) {
   if (KernelsOf(provider).device != Device::kHost) return;
-  const char* remedy = HasGpuKernels()
+  const char* remedy = IsUsable("cuda")
                            ? "`provider=cuda` has the kernels of a GPU"
                            : "`./dev build --cuda` builds the provider cuda";
   notes.push_back(

@@ -56,13 +56,6 @@ class Splitter {
   }
 
  private:
-  static bool ReadsAny(const Node& node,
-                       const std::unordered_set<const Value*>& values) {
-    return std::ranges::any_of(node.inputs(), [&](const Value* value) {
-      return values.contains(value);
-    });
-  }
-
   bool IsUnread(const Node& node) const {
     return std::ranges::all_of(node.outputs(), [&](const Value* value) {
       return !value || (value->uses.empty() && !IsReturned(graph_, value));

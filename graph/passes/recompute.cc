@@ -136,6 +136,11 @@ class Recomputer {
   std::unordered_map<const Node*, Where> places_;
 };
 
+// Whether the node gives the same results again, on this rank alone.
+bool MayRunAgain(const Node& node) {
+  return FactsOf(node).kind != OpKind::kRandom && !IsCollective(node);
+}
+
 // Adds the blocks' nodes, but for the ones with a result that a later block
 // reads.
 void ChooseBlocks(const std::vector<Node*>& forward, RecomputeChoice* choice) {
@@ -179,10 +184,7 @@ void AddCopies(const std::vector<Node*>& forward, const Dependences& of,
                std::unordered_set<Node*>* chosen) {
   for (size_t i = forward.size(); i-- > 0;) {
     Node* node = forward[i];
-    if (!of.copies.contains(node) || IsCollective(*node) ||
-        FactsOf(*node).kind == OpKind::kRandom) {
-      continue;
-    }
+    if (!of.copies.contains(node) || !MayRunAgain(*node)) continue;
     const bool read =
         std::ranges::any_of(node->outputs(), [&](const Value* out) {
           return out && std::ranges::any_of(out->uses, [&](Node* reader) {
@@ -218,8 +220,7 @@ RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
   }
   const Dependences of(forward);
   std::erase_if(choice.nodes, [&](const Node* node) {
-    return !of.activations.contains(node) ||
-           FactsOf(*node).kind == OpKind::kRandom || IsCollective(*node);
+    return !of.activations.contains(node) || !MayRunAgain(*node);
   });
   if (spec.copies) AddCopies(forward, of, &choice.nodes);
   if (!choice.nodes.empty()) {

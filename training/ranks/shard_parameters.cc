@@ -17,13 +17,6 @@
 namespace onnx_fp8 {
 namespace {
 
-bool ReadsAny(const Node& node,
-              const std::unordered_set<const Value*>& values) {
-  return std::ranges::any_of(node.inputs(), [&](const Value* value) {
-    return values.contains(value);
-  });
-}
-
 // A parameter, or its rounding, of which this rank has a part.
 struct Parts {
   Value* part;
@@ -42,9 +35,7 @@ class Sharder {
     for (Node& node : graph.nodes()) {
       position_[&node] = order_.size();
       order_.push_back(&node);
-    }
-    if (options.spec.what == Sharding::kParameters && options.seed) {
-      FindReaders();
+      reads_matrix_.push_back(ReadsMatrix(node));
     }
   }
 
@@ -108,20 +99,19 @@ class Sharder {
            options_.spec.gather != GatherAs::kFloat;
   }
 
-  void FindReaders() {
-    for (const Node* node : order_) {
-      readers_.push_back(std::ranges::any_of(node->inputs(), [&](Value* in) {
-        return in && in->is_initializer() && in->rank() > 1 &&
-               options_.parameters->contains(in->name);
-      }));
-    }
+  // Whether the node reads a matrix of parameters.
+  bool ReadsMatrix(const Node& node) const {
+    return std::ranges::any_of(node.inputs(), [&](const Value* in) {
+      return in && in->is_initializer() && in->rank() > 1 &&
+             options_.parameters->contains(in->name);
+    });
   }
 
   // Whether no node between the two reads a matrix of parameters, as between
   // the last layer's product and its gradient.
   bool NoneBetween(const Node* first, const Node* last) const {
     size_t i = position_.at(first) + 1;
-    while (i < position_.at(last) && !readers_[i]) ++i;
+    while (i < position_.at(last) && !reads_matrix_[i]) ++i;
     return i == position_.at(last);
   }
 
@@ -234,7 +224,7 @@ class Sharder {
   std::vector<Node*> order_;  // nodes at the start
   std::unordered_map<const Node*, size_t> position_;
   std::unordered_set<Node*> backward_;       // empty: one gather serves all
-  std::vector<bool> readers_;                // of matrices, by position
+  std::vector<bool> reads_matrix_;           // by position
   std::unordered_map<Value*, Value*> part_;  // of each parameter
   // Nodes that nobody reads any more; readers follow what they read.
   std::vector<Node*> replaced_;

@@ -405,11 +405,10 @@ Value* StepBuilder::AmaxOfForward() {
   }
   std::vector<Value*> amaxes;
   auto add = [&](Value* amax) {
-    if (early.contains(amax)) amaxes.push_back(amax);
+    if (amax && early.contains(amax)) amaxes.push_back(amax);
   };
   for (const ScaleSlot& slot : step_.fp8.slots) add(slot.amax);
   for (Value* amax : step_.fp8.amaxes) add(amax);
-  std::erase(amaxes, nullptr);
   if (amaxes.empty()) return nullptr;
   Builder b(graph, "optimizer.");
   b.set_part(Part::kOptimizer);
