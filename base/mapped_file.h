@@ -29,8 +29,8 @@ MappedFile MapPart(std::shared_ptr<const InputFile> file, uint64_t offset,
                    size_t size);
 
 // As memcpy. Bytes of a part that MapPart has mapped are read from its file,
-// not through the mapping: its pages take no memory, and a file that somebody
-// has cut is an error. REQUIRES: nobody has written to the mapping. Errors:
+// not through the mapping: its pages take no memory, and a file that has become
+// shorter is an error. REQUIRES: nobody has written to the mapping. Errors:
 // InputFile::Read's.
 void CopyMapped(const void* from, size_t size, void* to);
 

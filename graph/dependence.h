@@ -13,9 +13,10 @@ namespace onnx_fp8 {
 // Whether one of the node's operands is among `values`.
 bool ReadsAny(const Node& node, const std::unordered_set<const Value*>& values);
 
-// Whether the node computes the same from one update of the state to the next:
-// each operand is state, a constant or in `known`, and the node draws no random
-// numbers. A node without operands or with a subgraph does not count.
+// Whether the node computes the same from one update of the state to the next.
+// Each of its operands is then state, a constant or in `known`, and the node
+// draws no random numbers. False for a node without operands and for a node
+// with a subgraph.
 bool DependsOnStateAlone(const Node& node,
                          const std::unordered_set<const Value*>& known);
 

@@ -26,7 +26,7 @@ class Splitter {
         continue;
       }
       const OpFacts& facts = FactsOf(node);
-      // A copy of a gathered tensor stays with its gather.
+      // A gather that stays keeps the copies of its result here, too.
       if (facts.collective == Collective::kAllGather && !gathers_) continue;
       alone.push_back(&node);
       known.insert(node.outputs().begin(), node.outputs().end());
@@ -41,8 +41,8 @@ class Splitter {
     copies_->file = graph_.file;
     copies_->opset = graph_.opset;
     for (const Node* node : moved) Copy(*node);
-    // Readers first: a value that only moved nodes read, also through others,
-    // stays in their graph.
+    // Readers come first. A value that only moved nodes read, directly or
+    // through other nodes, then stays in the new graph.
     for (Node* node : alone | std::views::reverse) {
       if (!moved.empty() && moved.back() == node) {
         Replace(node, *copied_.at(node));

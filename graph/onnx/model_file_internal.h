@@ -35,8 +35,8 @@ class ExternalData {
   void set_missing(MissingData* names) { missing_ = names; }
 
   // Each tensor is a part of its own (MapPart): its bytes are in memory while
-  // somebody looks at them, and no longer than the tensor. Nothing large is
-  // read here, unless the offset is no multiple of the element size. Errors: a
+  // somebody looks at them, and no longer than the tensor. A large tensor is
+  // read here only if its offset is no multiple of the element size. Errors: a
   // location that is absolute, leaves the folder or passes a link; a file that
   // is missing or too short; `who` begins the message.
   Tensor Read(const onnx::TensorProto& proto, const std::string& who);
@@ -67,7 +67,7 @@ struct ModelFile {
   // are. Errors as ReadModel's.
   std::unique_ptr<Graph> ToGraph(const onnx::ModelProto& model) const;
   // The same of this file's model. Each initializer moves from `model` to the
-  // graph: no two copies of all weights are in memory.
+  // graph and gives its memory back.
   std::unique_ptr<Graph> TakeGraph();
 
  private:

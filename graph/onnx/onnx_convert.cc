@@ -424,7 +424,7 @@ onnx::NodeProto ToProto(const Node& node) {
 
 namespace {
 
-// The parts of a graph that stays as it is, or of one that is used up.
+// Parts of a GraphProto. A const one stays as it is, another one is used up.
 const auto& InitializersOf(const onnx::GraphProto& g) {
   return g.initializer();
 }

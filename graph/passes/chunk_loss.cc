@@ -44,7 +44,7 @@ bool IsBias(const Node& node, int64_t columns) {
          sum->rank() > 0 && sum->dim(sum->rank() - 1) == columns;
 }
 
-// The only reader of the value, if it rounds it; else null.
+// The node that rounds the value, if nothing else reads the value; else null.
 Node* RoundingOf(const Value& value) {
   if (value.uses.size() != 1 || !IsRounding(*value.uses[0])) return nullptr;
   return value.uses[0];
@@ -235,9 +235,8 @@ class Region {
   }
 
   // The node before which the chunks run: the loss, or the first node behind
-  // all that they read. Null: the end of the graph. A later place would leave
-  // all nodes before it whose operands are there, such as gathers of weights,
-  // to run before the chunks.
+  // all that they read. Null: the end of the graph. At a later place, the
+  // gathers of the backward's weights would run before the chunks.
   Node* Place() const {
     Node* place = nullptr;
     bool behind = false;  // the loss

@@ -46,7 +46,7 @@ class Recomputer {
 
  private:
   struct Where {
-    size_t place;  // in the order at the start; a clone has that of its reader
+    size_t place;  // in the order at the start. A clone takes its reader's.
     std::list<Node>::iterator at;
   };
 

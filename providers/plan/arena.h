@@ -24,8 +24,9 @@ struct Buffer {
 
 // Gives every buffer a multiple of `alignment` as its offset, so that buffers
 // in use at the same step do not overlap, and returns the bytes needed for all.
-// Of three placements it takes the smallest: in order of their start, which
-// loses little where lifetimes are nested, by size, and by size and lifetime.
+// It tries three orders of the buffers and keeps the smallest placement: by
+// start, which loses little where lifetimes are nested; by size; by size times
+// lifetime.
 size_t PlaceBuffers(std::vector<Buffer>& buffers,
                     size_t alignment = kHostAlignment);
 

@@ -19,8 +19,8 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kWide = 16384;
-// Codes of the two weights. The backward reads those of the second one as they
-// are, the forward reads both transposed.
+// Bytes of the codes. The forward reads both weights transposed. The backward
+// reads the second weight as it is.
 constexpr size_t kCodes = kWide * (kIn + 2 * 16);
 // Rounded weights.
 constexpr size_t kRoundedBytes = kWide * (kIn + 16) * 2;

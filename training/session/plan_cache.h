@@ -69,7 +69,7 @@ struct PlannedStep {
   StepGraph step;
   std::shared_ptr<const ReportLayout> report;
   std::unique_ptr<Executor> executor;
-  // Of a micro step; null: the step reads no copies of weights.
+  // Makes the copies that a micro step reads. Null: it reads none.
   std::shared_ptr<Quantizer> quantizer;
 
   // Behind the plan itself.

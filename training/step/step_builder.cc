@@ -319,7 +319,9 @@ bool StepBuilder::PerMicroBatch() const {
   return step_.kind != StepKind::kTrain && source_.fp8.recipe.per_micro_batch;
 }
 
-// A micro step does not know yet whether the whole step will be skipped.
+// A micro step does not know yet whether the whole step will be skipped. With
+// released gradients the updates wait for this value, so it is a node of the
+// optimizer and RunUpdatesEarly moves it.
 Value* StepBuilder::LossIsFinite() {
   Builder b(*step_.graph, "micro.");
   b.set_part(Part::kOptimizer);

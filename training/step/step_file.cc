@@ -150,7 +150,7 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
   StepSource source =
       MakeStepSource(options, source_->model, *evaluator, source_->runner);
   source.model_outputs = true;
-  source.recompute.clear();  // as whoever plans the file wants it
+  source.recompute.clear();  // a session on the file chooses
   bool whole = options.grad_accum == 1;
   StepGraph step =
       BuildStepGraph(source, whole ? StepKind::kTrain : StepKind::kMicro,

@@ -77,8 +77,8 @@ std::optional<size_t> WorkspaceOf(const KernelContext& ctx,
   return bytes;
 }
 
-// Runs one part after the other. The workspace has parts.LseBytes() more than
-// the library's.
+// Runs one part after the other. `workspace`: parts.LseBytes() bytes for a copy
+// of lse, then the library's workspace.
 void RunParts(KernelContext& ctx, const LibraryParts& parts,
               const LibraryBackward& memory, char* workspace) {
   Queue& queue = QueueOf(ctx);

@@ -183,7 +183,7 @@ std::string WriteTokens(const TempDir& dir, int64_t words) {
   return path;
 }
 
-// Of 512 rows or more on each rank, in chunks of 256.
+// Each rank has 512 rows or more, and a chunk has 256.
 void ExpectChunksCostNoMemory(const std::string& model, const char* recipe,
                               DType dtype) {
   for (const Mesh& mesh : {Mesh{}, Mesh{.dp = 2}, Mesh{.dp = 4}, Mesh{.tp = 2},

@@ -46,7 +46,7 @@ std::string NamesOf(const std::vector<Node*>& nodes) {
   return names;
 }
 
-// Of all ways to cut, x alone crosses the cuts.
+// The cuts lie where x alone crosses them.
 TEST(RepeatedBlocks, LayersOfAStream) {
   auto graph = Stream({8, 8, 8});
   const auto runs = RunsOf(*graph);
