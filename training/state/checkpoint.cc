@@ -206,6 +206,9 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
       if (LatestText(dir) != name) {
         RemoveCheckpoint(FolderOf(dir) + "/" + name);
       }
+      // Another folder may have taken the run's place: it stays as it was.
+      std::error_code not_empty;
+      fs::remove(FolderOf(dir), not_empty);
     }
     throw;
   }

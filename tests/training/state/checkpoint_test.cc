@@ -306,6 +306,7 @@ TEST(Checkpoint, AFailedFirstSaveLeavesNothing) {
     TempDir dir;
     EXPECT_NE(ErrorOf([&] { SaveWithFailure(dir.path(), n, false); }), "");
     EXPECT_FALSE(LoadLatestCheckpoint(dir.path(), kModel).has_value());
+    EXPECT_EQ(NamesIn(dir.path()), std::set<std::string>{}) << n;
   }
 }
 
