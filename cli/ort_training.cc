@@ -60,6 +60,12 @@ OrtStart::OrtStart(Flags& flags) {
   moments_ = OptimizerState(
       artifacts.checkpoint, flags.Text("optimizer"),
       checkpoint.empty() ? OrtCheckpointFile(folder) : checkpoint);
+  if (!moments_.empty() && flags.Text("moments") != "float32") {
+    throw OptionError(Concat(
+        "`ort_training`: expected `moments` float32 for the moments of a "
+        "checkpoint, got ",
+        flags.Text("moments")));
+  }
   if (!moments_.empty() && DividesState(flags)) {
     throw OptionError(
         "`ort_training`: expected whole state on each rank for the moments of "

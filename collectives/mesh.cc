@@ -88,6 +88,11 @@ Communicator* MeshRanks::Group(const char* axis) const {
   return it == groups_.end() ? nullptr : it->second;
 }
 
+int64_t MeshRanks::shard_rank() const {
+  const Communicator* group = Group(kDataRanks);
+  return group ? group->rank() : 0;
+}
+
 // Ranks of one color are a group.
 void MeshRanks::Add(const char* axis, int64_t size, int64_t color) {
   if (size == 1) return;

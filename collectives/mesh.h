@@ -65,6 +65,8 @@ class MeshRanks {
   int64_t data_rank() const { return world_->rank() / mesh_.tp; }
   // Place among the ranks that divide the layers.
   int64_t tensor_rank() const { return world_->rank() % mesh_.tp; }
+  // Place among the ranks that divide state, on the axis dp.
+  int64_t shard_rank() const;
 
  private:
   void Add(const char* axis, int64_t size, int64_t color);

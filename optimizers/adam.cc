@@ -8,7 +8,7 @@ namespace {
 
 void AppendAdamOp(Builder& b, const char* op, const Update& update,
                   const OptimizerSpec& spec) {
-  AppendUpdate(b, op, update, {kExpAvg, kExpAvgSq},
+  AppendUpdate(b, op, update, spec, {kExpAvg, kExpAvgSq},
                {update.step, update.lr, update.grad_scale, update.ok},
                {{"one_minus_beta1", static_cast<float>(1 - spec.beta1)},
                 {"one_minus_beta2", static_cast<float>(1 - spec.beta2)},
@@ -77,10 +77,10 @@ void AppendAdamWHf(Builder& b, const Update& update,
 }  // namespace
 
 void RegisterAdam(OptimizerRegistry& r) {
-  r.Add({"adamw", 0.01, AppendAdamW});  // decoupled weight decay
-  r.Add({"adam", 0, AppendAdam});
+  r.Add({"adamw", 0.01, AppendAdamW, true});  // decoupled weight decay
+  r.Add({"adam", 0, AppendAdam, true});
   // Hugging Face's: eps before the bias correction, decay after the update.
-  r.Add({"adamw_hf", 0, AppendAdamWHf});
+  r.Add({"adamw_hf", 0, AppendAdamWHf, true});
 }
 
 }  // namespace onnx_fp8

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/glob.h"
+#include "base/hash.h"
 #include "graph/builder.h"
 #include "onnx_fp8/option_error.h"
 #include "optimizers/update.h"
@@ -128,6 +129,34 @@ void CheckParameters(const std::vector<ParameterGradient>& parameters,
   }
 }
 
+// A new moment as the state keeps it. To the nearest, a mean of squares would
+// stand still: where beta2 is 0.999, a step moves it by less than half a unit
+// in the last place of a bfloat16.
+Value* Kept(Builder& b, const Update& update, const std::string& moment,
+            DType dtype, Value* next) {
+  if (dtype != DType::kBFloat16 || moment != kExpAvgSq) {
+    return b.Cast(next, dtype);
+  }
+  const std::string name = update.param->name + "." + moment;
+  const ElementPlaces& at = update.places;
+  return b.Op("RoundStochastic", {next, update.seed, update.step},
+              {{"stream", static_cast<int64_t>(Hash(name) & 0xFFFFFFFF)},
+               {"shift", at.shift},
+               {"run", at.run},
+               {"stride", at.stride},
+               {"begin", at.begin}},
+              kDomain);
+}
+
+// Whether a moment of a parameter is rounded stochastically.
+bool Draws(const OptimizerSpec& spec,
+           const std::vector<ParameterGradient>& parameters) {
+  return Find(spec.kind).squares &&
+         std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
+           return MomentDType(spec, p.param->dtype) == DType::kBFloat16;
+         });
+}
+
 bool Matches(const std::string& pattern, const ParameterGradient& p) {
   return MatchesGlob(pattern, p.fqn) || MatchesGlob(pattern, p.param->name);
 }
@@ -150,6 +179,9 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   CheckRange("weight_decay", spec.weight_decay.value_or(0), kNone);
   CheckRange("momentum", spec.momentum, kNone);
   CheckRange("clip_norm", spec.clip_norm, kNone);
+  const std::vector<std::string> formats = MomentFormats();
+  Check(std::ranges::count(formats, spec.moments) > 0,
+        "expected moments float32 or bfloat16, got ", spec.moments);
   if (spec.release_gradients && spec.clip_norm > 0) {
     throw OptionError(
         Concat("`release_gradients`: expected no `clip_norm`, because the norm "
@@ -179,23 +211,34 @@ void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
   }
 }
 
+std::vector<std::string> MomentFormats() { return {"float32", "bfloat16"}; }
+
+DType MomentDType(const OptimizerSpec& spec, DType parameter) {
+  const bool narrow = spec.moments == "bfloat16" && parameter == DType::kFloat;
+  return narrow ? DType::kBFloat16 : parameter;
+}
+
 void Bind(Graph& graph, Value* state, Value* next) {
   Named(graph, next, state->name + ".next");
   graph.state.push_back({state, next});
 }
 
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
+                  const OptimizerSpec& spec,
                   const std::vector<std::string>& moments,
                   const std::vector<Value*>& scalars, Attributes attributes) {
   Graph& graph = b.graph();
+  const DType kept = MomentDType(spec, update.param->dtype);
   attributes["weight_decay"] = static_cast<float>(update.weight_decay);
   attributes["lr_scale"] = static_cast<float>(update.lr_scale);
   std::vector<Value*> inputs = {update.param,
                                 b.Cast(update.grad, update.param->dtype)};
+  std::vector<Value*> states;
   for (const std::string& moment : moments) {
-    inputs.push_back(State(
-        graph, update.names, update.param->name + "." + moment, Role::kMoment,
-        Tensor::Zeros(update.param->dtype, *update.param->shape)));
+    states.push_back(State(graph, update.names,
+                           update.param->name + "." + moment, Role::kMoment,
+                           Tensor::Zeros(kept, *update.param->shape)));
+    inputs.push_back(b.Cast(states.back(), update.param->dtype));
   }
   for (Value* scalar : scalars) inputs.push_back(scalar);
   std::vector<Value*> next =
@@ -203,7 +246,7 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
   next[0]->producer->name = update.name;
   Bind(graph, update.param, next[0]);
   for (size_t i = 0; i < moments.size(); ++i) {
-    Bind(graph, inputs[2 + i], next[1 + i]);
+    Bind(graph, states[i], Kept(b, update, moments[i], kept, next[1 + i]));
   }
 }
 
@@ -211,7 +254,7 @@ OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite,
     Value* loss_scale, const SumOfParts& sum_of_parts, const StateNames& names,
-    Value* condition) {
+    Value* condition, uint64_t seed) {
   CheckOptimizer(spec);
   CheckParameters(parameters, graph.file);
   Builder b(graph, "optimizer.");
@@ -239,6 +282,12 @@ OptimizerValues AppendOptimizer(
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
 
+  Value* drawn = nullptr;
+  if (Draws(spec, parameters)) {
+    constexpr uint64_t kPositive = ~uint64_t{0} >> 1;
+    drawn = State(graph, names, "optimizer.seed", Role::kCounter,
+                  Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
+  }
   const OptimizerRow& row = Find(spec.kind);
   for (const ParameterGradient& p : parameters) {
     Update update{.param = p.param,
@@ -250,7 +299,9 @@ OptimizerValues AppendOptimizer(
                   .lr = values.lr,
                   .grad_scale = scale,
                   .ok = values.ok,
-                  .names = names};
+                  .names = names,
+                  .places = p.places,
+                  .seed = drawn};
     for (const ParameterGroup& group : spec.groups) {
       if (!Matches(group.pattern, p)) continue;
       update.weight_decay = group.weight_decay.value_or(update.weight_decay);
@@ -261,6 +312,7 @@ OptimizerValues AppendOptimizer(
   }
   Bind(graph, values.step, step);
   Bind(graph, values.skipped, skipped);
+  if (drawn) Bind(graph, drawn, b.Op("Identity", {drawn}));
   return values;
 }
 

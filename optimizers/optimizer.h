@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/stochastic_rounding.h"
 #include "graph/builder.h"
 #include "graph/graph.h"
 #include "onnx_fp8/optimizer_spec.h"
@@ -38,6 +39,7 @@ struct ParameterGradient {
   // If the parameter is a part of a tensor: the axes of the mesh whose ranks
   // have the other parts.
   std::vector<std::string> divided_by = {};
+  ElementPlaces places = {};  // of its elements in that tensor
 };
 
 // Moments of all optimizers. Their state has the parameter's name, a dot and
@@ -46,6 +48,12 @@ inline constexpr char kExpAvg[] = "exp_avg";
 inline constexpr char kExpAvgSq[] = "exp_avg_sq";
 inline constexpr char kMomentumBuffer[] = "momentum_buffer";
 inline constexpr const char* kMoments[] = {kExpAvg, kExpAvgSq, kMomentumBuffer};
+
+// The values of OptimizerSpec::moments.
+std::vector<std::string> MomentFormats();
+
+// The dtype in which moments of a parameter of that dtype are kept.
+DType MomentDType(const OptimizerSpec& spec, DType parameter);
 
 // The wish for a state's name → the name that it gets.
 using StateNames = std::function<std::string(const std::string&)>;
@@ -79,11 +87,14 @@ struct OptimizerValues {
 // multiplied all gradients by it; grad_norm and the updates divide them by it.
 // Null: the gradients are not scaled. `sum_of_parts`: needed if parameters are
 // divided, so that the norm covers whole gradients. `condition`: a bool of rank
-// 0; the step is not ok without it. Null: true.
+// 0; the step is not ok without it. Null: true. `seed`: the run's, which the
+// state `optimizer.seed` (int64, 63 bits of it) keeps if moments are rounded
+// stochastically.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},
     Value* loss_scale = nullptr, const SumOfParts& sum_of_parts = {},
-    const StateNames& names = {}, Value* condition = nullptr);
+    const StateNames& names = {}, Value* condition = nullptr,
+    uint64_t seed = 0);
 
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/stochastic_rounding.h"
 #include "graph/builder.h"
 #include "optimizers/optimizer.h"
 
@@ -23,6 +24,8 @@ struct Update {
   Value* grad_scale;
   Value* ok;
   const StateNames& names;
+  ElementPlaces places;
+  Value* seed;  // of the draws; null: nothing is drawn
 };
 
 // Adds the update node, its moments and the bindings to the graph.
@@ -33,6 +36,7 @@ struct OptimizerRow {
   std::string_view name;
   double weight_decay;  // if the spec has none
   AppendFunction* append;
+  bool squares = false;  // whether it keeps kExpAvgSq
 };
 
 // The table of optimizers. A file of optimizers adds its rows in a function
@@ -49,8 +53,10 @@ class OptimizerRegistry {
 void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
 
 // For an AppendFunction: adds a node `op` (param, grad, moments…, scalars…).
-// Each moment, one of kMoments, is state that starts at zero.
+// Each moment, one of kMoments, is state that starts at zero, kept as
+// spec.moments says.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
+                  const OptimizerSpec& spec,
                   const std::vector<std::string>& moments,
                   const std::vector<Value*>& scalars, Attributes attributes);
 

@@ -2,8 +2,10 @@
 #include "training/artifacts/ort_state.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/check.h"
+#include "onnx_fp8/float8.h"
 #include "optimizers/optimizer.h"
 
 namespace onnx_fp8 {
@@ -45,6 +47,16 @@ std::string StateOf(const std::string& parameter, const Moment& moment,
 
 bool SameType(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape();
+}
+
+// Theirs keeps moments as floats.
+Tensor Widened(const Tensor& moment) {
+  if (moment.dtype() != DType::kBFloat16) return moment;
+  Tensor wide = Tensor::Allocate(DType::kFloat, moment.shape());
+  std::ranges::transform(
+      std::span(moment.data<BFloat16>(), static_cast<size_t>(moment.size())),
+      wide.data<float>(), [](BFloat16 x) { return Decode(x); });
+  return wide;
 }
 
 }  // namespace
@@ -107,7 +119,8 @@ void TakeState(const TensorMap& state, const OptimizerSpec& spec,
       const Tensor* mine = find(StateOf(name, known, *checkpoint, where));
       moments.moments.emplace_back(
           known.theirs,
-          mine ? *mine : Tensor::Zeros(parameter.dtype(), parameter.shape()));
+          mine ? Widened(*mine)
+               : Tensor::Zeros(parameter.dtype(), parameter.shape()));
       if (!HasMoments(spec.kind)) break;
     }
     group.parameters.push_back(std::move(moments));

@@ -79,4 +79,14 @@ void PutPart(const Tensor& part, const AxisSplit& split, int64_t rank,
   });
 }
 
+ElementPlaces PlacesOfPart(const Shape& whole, const AxisSplit& split,
+                           int64_t rank, int64_t ranks) {
+  if (NumElements(whole) == 0) return {};
+  const int64_t chunk = ChunkOf(whole, split, ranks);
+  const int64_t block = SizeOf(whole, split) / split.blocks;
+  return {.run = chunk,
+          .stride = block * Inner(whole, split),
+          .begin = rank * chunk};
+}
+
 }  // namespace onnx_fp8

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/stochastic_rounding.h"
 #include "onnx_fp8/shape.h"
 #include "onnx_fp8/tensor.h"
 
@@ -36,5 +37,9 @@ Tensor PartOf(const Tensor& whole, const AxisSplit& split, int64_t rank,
 // `whole`.
 void PutPart(const Tensor& part, const AxisSplit& split, int64_t rank,
              int64_t ranks, Tensor* whole);
+
+// The places of the part's elements in the whole tensor.
+ElementPlaces PlacesOfPart(const Shape& whole, const AxisSplit& split,
+                           int64_t rank, int64_t ranks);
 
 }  // namespace onnx_fp8

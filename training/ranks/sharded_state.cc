@@ -24,6 +24,16 @@ Shard ShardOf(const Shape& whole, int64_t rank, int64_t ranks) {
   return shard;
 }
 
+ElementPlaces PlacesOf(const Shard& shard) {
+  ElementPlaces places;
+  if (const auto& part = shard.tensor_part) {
+    places = PlacesOfPart(shard.whole, part->split, part->rank, part->ranks);
+  }
+  const int64_t rows = shard.part.empty() ? 0 : shard.part[0];
+  if (rows > 0) places.shift = shard.begin * (NumElements(shard.part) / rows);
+  return places;
+}
+
 Tensor PartOf(const Tensor& whole, const Shard& shard) {
   Tensor from = whole;
   if (const auto& part = shard.tensor_part) {

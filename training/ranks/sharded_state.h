@@ -48,6 +48,9 @@ int64_t RowsOfPart(const Shape& whole, int64_t ranks);
 // Without a division on the axis tp. REQUIRES: rank of `whole` at least 1.
 Shard ShardOf(const Shape& whole, int64_t rank, int64_t ranks);
 
+// The places of the part's elements in the whole tensor.
+ElementPlaces PlacesOf(const Shard& shard);
+
 // The part of a whole tensor on the host, which may lie in a mapped file.
 Tensor PartOf(const Tensor& whole, const Shard& shard);
 

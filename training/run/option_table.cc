@@ -120,6 +120,10 @@ const Option kOptions[] = {
     Row("Optimizer", "clip_norm", kNumber,
         "clip gradients by their global norm (default: 0, off)", "",
         {.min = 0}),
+    Row("Optimizer", "moments", kChoice,
+        "how the optimizer's moments are kept; bfloat16 rounds the mean of "
+        "squares stochastically",
+        "float32", {.names = [] { return Barred(MomentFormats()); }}),
     Row("Optimizer", "release_gradients", kSwitch,
         "update each weight as soon as its gradient is known, and free the "
         "gradient: elements whose gradient is not finite keep their values"),

@@ -257,7 +257,8 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .momentum = options.Number("momentum"),
                         .nesterov = options.On("nesterov"),
                         .clip_norm = options.Number("clip_norm"),
-                        .release_gradients = options.On("release_gradients")};
+                        .release_gradients = options.On("release_gradients"),
+                        .moments = options.Text("moments")};
   const std::vector<std::string> betas = options.List("betas");
   if (betas.size() != 2) {
     throw OptionError(Concat(

@@ -40,6 +40,7 @@
 #include "providers/passes/fuse_column_sums.h"
 #include "providers/passes/fuse_quantize.h"
 #include "providers/passes/join_loss_gradient.h"
+#include "providers/passes/join_moments.h"
 #include "providers/passes/join_orientations.h"
 #include "providers/passes/k_major.h"
 #include "providers/passes/mx_scales.h"
@@ -248,7 +249,8 @@ Passes KernelPasses(const KernelRegistry& kernels,
   }
   Append(
       &list,
-      {{"ExpandMissing",
+      {{"JoinMoments", [&](Graph& g) { JoinMoments(g, kernels); }, kMaySkip},
+       {"ExpandMissing",
         [&kernels, &options, evaluator](Graph& g) {
           ExpandMissing(g, kernels,
                         {options.expand.begin(), options.expand.end()},

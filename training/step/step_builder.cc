@@ -91,7 +91,8 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     }
     Value* share =
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
-    shares_.push_back({param, b.Mul(sum, share), Fqn(name), DividedBy(name)});
+    shares_.push_back(
+        {param, b.Mul(sum, share), Fqn(name), DividedBy(name), PlacesIn(name)});
   }
   numbers_ = AddSum(kNumbersState, DType::kFloat, {});
   sums_.push_back(numbers_);
@@ -256,9 +257,9 @@ void StepBuilder::Update(Graph& graph) {
   std::vector<ParameterGradient> parameters;
   for (auto [param, grad] : pairs_) {
     Builder b(graph, Concat("ranks.", param->name, "."));
-    parameters.push_back({param,
-                          IsSharded(param->name) ? grad : OfAllRanks(b, grad),
-                          Fqn(param->name), DividedBy(param->name)});
+    parameters.push_back(
+        {param, IsSharded(param->name) ? grad : OfAllRanks(b, grad),
+         Fqn(param->name), DividedBy(param->name), PlacesIn(param->name)});
   }
   amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
   const bool early = source_.optimizer.release_gradients;
@@ -366,7 +367,8 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
       [this](Builder& b, Value* x, const Axes& axes) {
         return SumOver(b, x, source_.mesh, axes);
       },
-      [this](const std::string& hint) { return StateName(hint); }, condition);
+      [this](const std::string& hint) { return StateName(hint); }, condition,
+      source_.seed);
   if (loss_scale_.scale) {
     UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.finite);
     Value* used =
@@ -442,6 +444,19 @@ Axes StepBuilder::DividedBy(const std::string& parameter) const {
   return axes;
 }
 
+ElementPlaces StepBuilder::PlacesIn(const std::string& parameter) const {
+  const Shape& whole = *source_.model->Find(parameter)->shape;
+  const AxisSplit* split = SplitOf(parameter);
+  const Shape part = split ? PartOf(whole, *split, source_.mesh.tp) : whole;
+  onnx_fp8::Shard shard{.whole = whole, .part = part};
+  if (IsSharded(parameter)) {
+    shard = ShardOf(part, source_.shard_rank, source_.mesh.dp);
+    shard.whole = whole;
+  }
+  if (split) shard.tensor_part = {*split, source_.tensor_rank, source_.mesh.tp};
+  return PlacesOf(shard);
+}
+
 // An amax of infinity says on all ranks that a tensor of one is not finite.
 Value* StepBuilder::AmaxOfAllRanks(Value* amax) const {
   if (!amax) return nullptr;
@@ -482,15 +497,15 @@ void StepBuilder::NameParameterGradients() {
   std::set<std::string>& names = step_.gradient_names.parameters;
   for (const StateBinding& binding : step_.graph->state) {
     const Node* node = binding.next->producer;
-    if (gradient_sums_.contains(binding.state)) {
-      names.insert(binding.state->name);
-      if (!node) continue;  // the sum starts anew
-      for (const Value* in : node->inputs()) names.insert(in->name);
-    }
-    int gradient = node ? FactsOf(*node).gradient : -1;
-    if (gradient >= 0) {
-      names.insert(node->in(static_cast<size_t>(gradient))->name);
-    }
+    if (!gradient_sums_.contains(binding.state)) continue;
+    names.insert(binding.state->name);
+    if (!node) continue;  // the sum starts anew
+    for (const Value* in : node->inputs()) names.insert(in->name);
+  }
+  for (const Node& node : step_.graph->nodes()) {
+    const int gradient = FactsOf(node).gradient;
+    if (gradient < 0) continue;
+    names.insert(node.in(static_cast<size_t>(gradient))->name);
   }
 }
 

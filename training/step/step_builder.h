@@ -89,6 +89,8 @@ class StepBuilder {
   const AxisSplit* SplitOf(const std::string& parameter) const;
   // Axes whose ranks have the other parts of a parameter.
   Axes DividedBy(const std::string& parameter) const;
+  // Places of this rank's elements in the whole parameter.
+  ElementPlaces PlacesIn(const std::string& parameter) const;
   Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
   Value* AddGradientSum(const Value& param, const Shape& shape);

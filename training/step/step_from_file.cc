@@ -252,9 +252,11 @@ std::vector<std::pair<Value*, Value*>> GradientPairs(const Graph& graph) {
     const Node* node = binding.next->producer;
     if (!node) continue;
     Value* state = binding.state;
-    int operand = FactsOf(*node).gradient;
-    if (state->role == Role::kParameter && operand >= 0) {
-      pairs.push_back({state, node->in(static_cast<size_t>(operand))});
+    // A decay that follows the update may make the next value.
+    for (const Node* reader : state->uses) {
+      const int operand = FactsOf(*reader).gradient;
+      if (state->role != Role::kParameter || operand < 0) continue;
+      pairs.push_back({state, reader->in(static_cast<size_t>(operand))});
     }
     bool sum = state->role == Role::kSum && node->Is("Add") &&
                state->name.starts_with(kGradientSum);

@@ -46,6 +46,7 @@ struct StepSource {
   int64_t loss_chunk_bytes = 0;             // see ChunkLoss
   std::vector<std::string> recompute = {};  // see RecomputeSpec
   int64_t grad_accum = 1;
+  uint64_t seed = 0;  // of stochastic rounding
   const Evaluator* evaluator;
   // Whether kTrain and kMicro graphs have the model's own outputs too. Each
   // output needs memory of its own.
@@ -55,6 +56,7 @@ struct StepSource {
   // The ranks that train together, training/step/data_parallel.h.
   Mesh mesh = {};
   int64_t tensor_rank = 0;  // this rank's place on the axis tp
+  int64_t shard_rank = 0;   // and on the axis dp
   // The state that the ranks of the axis dp divide, and the shapes of the
   // parameters among it; training/ranks/shard_parameters.h.
   ShardSpec shard = {};

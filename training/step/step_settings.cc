@@ -105,6 +105,7 @@ constexpr Setting kSettings[] = {
     {"clip_norm", [](Options o) { return Text(o.optimizer.clip_norm); }},
     {"release_gradients",
      [](Options o) { return Text(o.optimizer.release_gradients); }},
+    {"moments", [](Options o) { return o.optimizer.moments; }},
     {"groups", Groups, "group"},
     {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
@@ -130,7 +131,8 @@ constexpr Setting kSettings[] = {
 bool IsNewer(std::string_view option) {
   return option == "class_axis" || option == "ignore_index" ||
          option == "label_smoothing" || option == "class_weights" ||
-         option == "delta" || option == "release_gradients";
+         option == "delta" || option == "release_gradients" ||
+         option == "moments";
 }
 
 constexpr char kAdvice[] =

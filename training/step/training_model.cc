@@ -279,7 +279,8 @@ TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner) {
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
-                          const Mesh& mesh, int64_t tensor_rank) {
+                          const Mesh& mesh, int64_t tensor_rank,
+                          int64_t shard_rank) {
   CheckLossScaling(options.loss_scaling);
   CheckRelease(options);
   StepSource source{model.graph.get(),
@@ -291,12 +292,14 @@ StepSource MakeStepSource(const SessionOptions& options,
                     LossChunkBytes(options.loss_chunk_bytes, options.provider),
                     options.recompute,
                     options.grad_accum,
+                    options.seed,
                     &evaluator,
                     false,
                     options.budgets,
                     &runner,
                     mesh,
                     tensor_rank,
+                    shard_rank,
                     options.shard,
                     {},
                     options.bucket_bytes,

@@ -78,12 +78,14 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
 // OpenFileStep's.
 TrainingModel LoadSessionModel(SessionOptions* options, PassRunner& runner);
 
-// `mesh`: the ranks that train together; `tensor_rank`: the place of this rank
-// on the axis tp. `model`, `evaluator` and `runner` must outlive the result.
+// `mesh`: the ranks that train together; `tensor_rank` and `shard_rank`: the
+// places of this rank on the axes tp and dp. `model`, `evaluator` and `runner`
+// must outlive the result.
 StepSource MakeStepSource(const SessionOptions& options,
                           const TrainingModel& model,
                           const Evaluator& evaluator, PassRunner& runner,
-                          const Mesh& mesh = {}, int64_t tensor_rank = 0);
+                          const Mesh& mesh = {}, int64_t tensor_rank = 0,
+                          int64_t shard_rank = 0);
 
 // Names of the trained parameters on which none of the outputs depends
 // smoothly: a step gives them no gradient and leaves them as they are. Call it

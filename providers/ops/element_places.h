@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/check.h"
+#include "base/stochastic_rounding.h"
+#include "providers/kernel.h"
+
+namespace onnx_fp8 {
+
+// The attributes of RoundStochastic, which an update that JoinMoments has
+// joined has, too.
+struct DrawSettings {
+  uint32_t stream;
+  ElementPlaces places;
+
+  bool operator==(const DrawSettings&) const = default;
+};
+
+inline DrawSettings DrawSettingsOf(const KernelContext& ctx) {
+  const ElementPlaces places = {
+      .shift = ctx.Int("shift", 0),
+      .run = ctx.Int("run", 1),
+      .stride = ctx.Int("stride", 1),
+      .begin = ctx.Int("begin", 0),
+  };
+  Check(places.shift >= 0 && places.run > 0 && places.stride >= 0 &&
+            places.begin >= 0,
+        "[", ctx.Where(), "] expected a run from 1 on, and a shift, a stride ",
+        "and a begin from 0 on");
+  return {static_cast<uint32_t>(ctx.Int("stream", 0)), places};
+}
+
+}  // namespace onnx_fp8
