@@ -56,6 +56,8 @@ const char* Name(Role role) {
       return "scale";
     case Role::kLossScale:
       return "loss scale";
+    case Role::kGradientNorm:
+      return "gradient norm";
     case Role::kStatistic:
       return "statistic";
     case Role::kSum:

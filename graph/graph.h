@@ -42,11 +42,12 @@ enum class Role {
   kParameter,  // trained
   kFrozen,     // a parameter that is not trained
   // State: a step gives it new values.
-  kMoment,     // of an optimizer
-  kScale,      // of quantization, and its amaxes
-  kLossScale,  // of dynamic loss scaling
-  kStatistic,  // running statistics
-  kSum,        // sums over micro-batches
+  kMoment,        // of an optimizer
+  kScale,         // of quantization, and its amaxes
+  kLossScale,     // of dynamic loss scaling
+  kGradientNorm,  // of the step before
+  kStatistic,     // running statistics
+  kSum,           // sums over micro-batches
   kCounter,
   kBound,  // bound by a file of another program
 };

@@ -27,10 +27,13 @@ struct OptimizerSpec {
   double momentum = 0;  // SGD
   bool nesterov = false;
   double clip_norm = 0;  // by global norm; 0: no clipping
+  // Whether the norm of the step before decides how much is clipped. The first
+  // step is not clipped. Needs clip_norm above 0.
+  bool clip_previous = false;
   // Whether a parameter is updated as soon as its gradient is known, so that
   // the gradient's memory is free at once. The step is skipped if the loss or
   // an amax of the forward is not finite. After that, elements whose gradient
-  // is not finite keep their values. Needs clip_norm 0.
+  // is not finite keep their values. Needs clip_norm 0 or clip_previous.
   bool release_gradients = false;
   // How the moments of float parameters are kept: "float32" or "bfloat16". An
   // update reads them as floats, and its new moments are rounded after it: a

@@ -111,6 +111,30 @@ Value* ClipFactor(Builder& b, Value* norm, double clip_norm) {
   return b.Op("Min", {scale, b.Scalar(1, norm)});
 }
 
+// The norm of the step before, as state. 0: there is none yet.
+Value* PreviousNorm(Builder& b, const StateNames& names,
+                    const OptimizerValues& values) {
+  Value* norm = values.grad_norm;
+  Value* previous = State(b.graph(), names, "optimizer.previous_norm",
+                          Role::kGradientNorm, Tensor::Scalar(0.0f));
+  Value* counts = b.Op("And", {values.ok, IsFinite(b, norm)});
+  Bind(b.graph(), previous, b.Op("Where", {counts, norm, previous}));
+  return previous;
+}
+
+// The factor of all gradients. No Where chooses it: nodes that only one value
+// of a flag needs would wait for the flag.
+Value* ClipFactor(Builder& b, const OptimizerSpec& spec,
+                  const StateNames& names, const OptimizerValues& values) {
+  if (!spec.clip_previous) {
+    return ClipFactor(b, values.grad_norm, spec.clip_norm);
+  }
+  Value* norm = PreviousNorm(b, names, values);
+  Value* none = b.Op("Equal", {norm, b.Scalar(0, norm)});
+  return b.Op("Max", {ClipFactor(b, norm, spec.clip_norm),
+                      b.Cast(none, DType::kFloat)});
+}
+
 void CheckParameters(const std::vector<ParameterGradient>& parameters,
                      const std::string& file) {
   Check(!parameters.empty(), "[", file,
@@ -182,11 +206,14 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   const std::vector<std::string> formats = MomentFormats();
   Check(std::ranges::count(formats, spec.moments) > 0,
         "expected moments float32 or bfloat16, got ", spec.moments);
-  if (spec.release_gradients && spec.clip_norm > 0) {
+  Check(!spec.clip_previous || spec.clip_norm > 0,
+        "expected clip_norm above 0 with clip_previous, got 0");
+  if (spec.release_gradients && spec.clip_norm > 0 && !spec.clip_previous) {
     throw OptionError(
         Concat("`release_gradients`: expected no `clip_norm`, because the norm "
                "of all gradients is known after the updates, got ",
-               spec.clip_norm));
+               spec.clip_norm, "; `clip_norm=", spec.clip_norm,
+               ":previous` clips by the norm of the step before"));
   }
   Check(!spec.nesterov || spec.momentum > 0,
         "expected momentum above 0 with Nesterov, got 0");
@@ -271,7 +298,7 @@ OptimizerValues AppendOptimizer(
   values.ok =
       condition ? b.Op("And", {values.finite, condition}) : values.finite;
   Named(graph, values.ok, "optimizer.ok");
-  Value* scale = ClipFactor(b, values.grad_norm, spec.clip_norm);
+  Value* scale = ClipFactor(b, spec, names, values);
   if (inverse) scale = b.Mul(scale, inverse);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});

@@ -76,13 +76,16 @@ struct OptimizerValues {
 // clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update node per
 // parameter, moments as state (kMoments), counters (`optimizer.step`,
 // `optimizer.skipped`) and the bindings of all of them and of the parameters.
-// `names` are the names of this state; without them a name that the graph has
-// is changed. A step that is not ok changes only `skipped`. `must_be_finite`:
-// amaxes (float, never NaN); if one is infinite, the step is not ok. REQUIRES:
-// concrete shapes. With spec.release_gradients the norm may be infinite or NaN,
-// `must_be_finite` and `condition` alone decide, and an element whose gradient
-// is not finite keeps its values; RunUpdatesEarly (early_updates.h) puts the
-// nodes to their gradients. Errors: no parameters; a parameter that occurs
+// With spec.clip_previous the norm in grad_scale is state,
+// `optimizer.previous_norm`. It takes the norm of each step that is ok and has
+// a finite norm. While it is 0, grad_scale is 1. `names` are the names of this
+// state; without them a name that the graph has is changed. A step that is not
+// ok changes only `skipped`. `must_be_finite`: amaxes (float, never NaN); if
+// one is infinite, the step is not ok. REQUIRES: concrete shapes. With
+// spec.release_gradients the norm may be infinite or NaN, `must_be_finite` and
+// `condition` alone decide, and an element whose gradient is not finite keeps
+// its values; RunUpdatesEarly (early_updates.h) puts the nodes to their
+// gradients. Errors: no parameters; a parameter that occurs
 // twice or has another dtype. `loss_scale`: a float of rank 0. The caller has
 // multiplied all gradients by it; grad_norm and the updates divide them by it.
 // Null: the gradients are not scaled. `sum_of_parts`: needed if parameters are

@@ -35,6 +35,7 @@ TEST(OptimizerFlagsTest, DefaultsArePyTorchs) {
   EXPECT_FALSE(spec.weight_decay.has_value());
   EXPECT_EQ(spec.momentum, 0);
   EXPECT_EQ(spec.clip_norm, 0);
+  EXPECT_FALSE(spec.clip_previous);
 }
 
 TEST(OptimizerFlagsTest, TakesAll) {
@@ -47,12 +48,20 @@ TEST(OptimizerFlagsTest, TakesAll) {
   EXPECT_TRUE(spec.nesterov);
   EXPECT_EQ(spec.weight_decay, 0.0);
   EXPECT_EQ(spec.clip_norm, 1);
+  EXPECT_FALSE(spec.clip_previous);
   EXPECT_EQ(spec.beta1, 0.8);
   EXPECT_EQ(spec.beta2, 0.99);
   ASSERT_EQ(spec.groups.size(), 1u);
   EXPECT_EQ(spec.groups[0].pattern, "*.bias");
   EXPECT_EQ(spec.groups[0].weight_decay, 0.0);
   EXPECT_EQ(spec.groups[0].lr_scale, 0.5);
+}
+
+TEST(OptimizerFlagsTest, TakesTheNormOfTheStepBefore) {
+  const OptimizerSpec spec =
+      ParseOptimizerFlags({"--clip-norm", "0.5:previous"});
+  EXPECT_EQ(spec.clip_norm, 0.5);
+  EXPECT_TRUE(spec.clip_previous);
 }
 
 TEST(OptimizerFlagsTest, Refuses) {
@@ -68,6 +77,15 @@ TEST(OptimizerFlagsTest, Refuses) {
            Words{"--group", "*.bias"},
            Words{"--group", "*.bias=decay:0"},
            Words{"--group", "*.bias=lr_scale:-1"},
+           Words{"--clip-norm=-1"},
+           Words{"--clip-norm", "inf"},
+           Words{"--clip-norm", "1:"},
+           Words{"--clip-norm", "1:previus"},
+           Words{"--clip-norm", "1:previous:previous"},
+           Words{"--clip-norm", ":previous"},
+           Words{"--clip-norm", "0:previous"},
+           Words{"--clip-norm", "nan:previous"},
+           Words{"--clip-norm=-1:previous"},
        }) {
     EXPECT_THROW(ParseOptimizerFlags(wrong), OptionError) << wrong.back();
   }

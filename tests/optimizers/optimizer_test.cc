@@ -265,6 +265,103 @@ TEST(AppendOptimizer, NoNormClipsReleasedGradients) {
                Error);
 }
 
+// SGD with a rate of 1 moves a weight by its gradient times the factor.
+TEST(AppendOptimizer, TheNormOfTheStepBeforeClips) {
+  constexpr double kLimit = 0.5;
+  struct Gradients {
+    float dw0, dw1, db, amax;
+  };
+  const Gradients steps[] = {
+      {3, 4, 0, 1},          // the first is not clipped
+      {0, 1, 0, 1},          // clipped by the norm 5
+      {kInfinity, 1, 2, 1},  // without a finite norm
+      {6, 8, 0, kInfinity},  // skipped
+      {0, 0.25f, 0, 1},      // clipped by the last norm that was finite
+      {1, 0, 0, 1},          // 0.25 is below the limit
+      {0, 0, 0, 1},          // clipped by 1; its own norm is 0
+      {0, 2, 0, 1},
+  };
+  for (bool releases : {false, true}) {
+    for (float loss_scale : {1.0f, 8.0f}) {
+      Small s;
+      Value* amax = s.graph.AddInput("amax", DType::kFloat, Shape{});
+      Value* scale = s.graph.AddInput("scale", DType::kFloat, Shape{});
+      AppendOptimizer(s.graph, s.parameters,
+                      {.kind = "sgd",
+                       .lr = 1,
+                       .clip_norm = kLimit,
+                       .clip_previous = true,
+                       .release_gradients = releases},
+                      {amax}, scale);
+      if (releases) RunUpdatesEarly(s.graph);
+      Runner runner(s.graph);
+      double previous = 0, expected[] = {1, 1, 1};
+      for (const auto& [dw0, dw1, db, amax_now] : steps) {
+        runner.Step({{"dw", Floats({dw0 * loss_scale, dw1 * loss_scale})},
+                     {"db", Floats({db * loss_scale})},
+                     {"amax", Tensor::Scalar(amax_now)},
+                     {"scale", Tensor::Scalar(loss_scale)}});
+        const double factor =
+            previous == 0 ? 1 : std::min(1.0, kLimit / (previous + 1e-6));
+        const double norm = std::hypot(dw0, dw1, db);
+        const bool finite = std::isfinite(norm);
+        if (std::isfinite(amax_now) && (finite || releases)) {
+          int at = 0;
+          for (double gradient : {dw0, dw1, db}) {
+            double& weight = expected[at++];
+            if (std::isfinite(gradient)) weight -= factor * gradient;
+          }
+          if (finite) previous = norm;
+        }
+        EXPECT_NEAR(DoubleAt(runner.State("w"), 0), expected[0], 2e-6);
+        EXPECT_NEAR(DoubleAt(runner.State("w"), 1), expected[1], 2e-6);
+        EXPECT_NEAR(DoubleAt(runner.State("b"), 0), expected[2], 2e-6);
+        EXPECT_NEAR(DoubleAt(runner.State("optimizer.previous_norm"), 0),
+                    previous, 2e-6);
+      }
+    }
+  }
+}
+
+// Not even a limit below the 1e-6 that is added to the norm.
+TEST(AppendOptimizer, NothingClipsTheFirstStepByTheNormBefore) {
+  Small s;
+  AppendOptimizer(
+      s.graph, s.parameters,
+      {.kind = "sgd", .lr = 1, .clip_norm = 1e-9, .clip_previous = true});
+  Runner runner(s.graph);
+  const TensorMap feeds = {{"dw", Floats({0, 0})}, {"db", Floats({0.25f})}};
+  runner.Step(feeds);
+  EXPECT_EQ(runner.State("b").data<float>()[0], 0.75f);
+  runner.Step(feeds);
+  EXPECT_EQ(runner.State("b").data<float>()[0], 0.75f);
+}
+
+TEST(AppendOptimizer, TheNormOfTheStepBeforeLetsUpdatesRunEarly) {
+  Small s;
+  Builder b(s.graph);
+  for (ParameterGradient& p : s.parameters) p.grad = b.Op("Neg", {p.grad});
+  Value* amax = s.graph.AddInput("amax", DType::kFloat, Shape{});
+  OptimizerValues values = AppendOptimizer(
+      s.graph, s.parameters,
+      {.clip_norm = 1, .clip_previous = true, .release_gradients = true},
+      {amax});
+  RunUpdatesEarly(s.graph);
+  std::map<const Node*, int> place;
+  for (const Node& node : s.graph.nodes()) {
+    place.emplace(&node, static_cast<int>(place.size()));
+  }
+  std::map<std::string, const Node*> update;
+  for (const StateBinding& binding : s.graph.state) {
+    update[binding.state->name] = binding.next->producer;
+  }
+  const int last_gradient = place.at(s.parameters[1].grad->producer);
+  EXPECT_LT(place.at(update.at("w")), last_gradient);
+  EXPECT_LT(place.at(update.at("w.exp_avg")), last_gradient);
+  EXPECT_GT(place.at(values.grad_norm->producer), last_gradient);
+  EXPECT_GT(place.at(update.at("optimizer.previous_norm")), last_gradient);
+}
+
 TEST(AppendOptimizer, AnInfiniteAmaxSkipsTheStep) {
   Small s;
   Value* amax = s.graph.AddInput("amax", DType::kFloat, Shape{});
@@ -418,6 +515,8 @@ TEST(AppendOptimizer, RefusesWhatDoesNotFit) {
        "expected weight_decay"},
       {message([](Small&, OptimizerSpec& o) { o.clip_norm = -1; }),
        "expected clip_norm"},
+      {message([](Small&, OptimizerSpec& o) { o.clip_previous = true; }),
+       "expected clip_norm above 0 with clip_previous, got 0"},
       {message([](Small&, OptimizerSpec& o) { o.nesterov = true; }),
        "expected momentum above 0 with Nesterov"},
       {message([](Small&, OptimizerSpec& o) {

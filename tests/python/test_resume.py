@@ -110,6 +110,7 @@ WAYS = {
     "nesterov": ("convnet", ["--optimizer", "sgd", "--lr", 0.1, "--momentum", 0.9, "--nesterov", "--weight-decay", 0.01]),
     "adam": ("convnet", ["--optimizer", "adam", "--weight-decay", 0.01, "--schedule", "linear:warmup=2,min=0.1"]),
     "clipping": ("convnet", ["--clip-norm", 0.1, "--schedule", "linear"]),
+    "clipping by the step before": ("convnet", ["--clip-norm", "0.1:previous", "--release-gradients"]),
     "groups": ("convnet", ["--group", "bn.*=weight_decay:0,lr_scale:0.5", "--group", "conv.*=lr_scale:0"]),
     "micro": ("mlp", ["--recipe", "delayed,update:micro", "--grad-accum", 2]),
     "layers": ("mlp", ["--recipe", "mxfp8", "--recipe-for", "fc1=delayed", "--recipe-for", "fc2=off", "--recipe-for",

@@ -12,7 +12,7 @@ import onnx
 import onnx.inliner
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from program import leave_out
 from safetensors.numpy import load_file, save_file
@@ -251,16 +251,59 @@ def test_scales_of_e8m0_are_those_of_float(recipe, tmp_path):
     assert float(reference[0]) == pytest.approx(losses[0], rel=5e-4)
 
 
-MICRO = ["off", "delayed", "delayed,update:micro", "rowwise"]
+def test_a_file_clips_by_the_norm_of_the_step_before(tmp_path):
+    """SGD moves a weight by rate * factor * gradient: a file without clipping
+    does the same at the rate times the factor. The moves tell the norm."""
+    case = Case(ROOT / "tests/fixtures/mlp/d18.onnx", tmp_path)
+    rate, limit = 0.1, 0.1
+    runs = []
+    for name, clip in (("clipped", ["--clip-norm", f"{limit}:previous"]),
+                       ("plain", [])):
+        path = tmp_path / f"{name}.onnx"
+        program("rewrite", case.model, "-o", path, *case.loss_flags(), *clip,
+                "--optimizer", "sgd", "--shape", case.shapes())
+        model = onnx.load(path)
+        onnx.checker.check_model(model, full_check=True)
+        keys = {b.key: b.value for b in model.training_info[0].update_binding}
+        state = {t.name: numpy_helper.to_array(t)
+                 for t in model.graph.initializer if t.name in keys}
+        assert ("optimizer.previous_norm" in state) == (name == "clipped")
+        runs.append((stock_session(path), keys, state))
+
+    def step(session, keys, state, lr):
+        fed = {**case.feeds, **state, "lr": numpy.array(lr, numpy.float32)}
+        names = [output.name for output in session.get_outputs()]
+        out = dict(zip(names, session.run(None, fed)))
+        state.update({key: out[value] for key, value in keys.items()})
+        return float(out["loss"])
+
+    factor, (clipped, plain) = 1, runs
+    for _ in range(STEPS):
+        before = dict(plain[2])
+        losses = step(*clipped, rate), step(*plain, rate * factor)
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        moves = [before[name] - x for name, x in plain[2].items()
+                 if not name.startswith("optimizer.")]
+        moved = numpy.sqrt(sum(numpy.square(x).sum() for x in moves))
+        norm = moved / (rate * factor)
+        known = float(clipped[2]["optimizer.previous_norm"])
+        assert known == pytest.approx(norm, rel=1e-3)
+        factor = min(1, limit / (norm + 1e-6))
+        assert factor < 0.9
 
 
-@pytest.mark.parametrize("recipe", MICRO)
-def test_micro_and_apply_files_train(recipe, tmp_path):
+MICRO = [*((recipe, []) for recipe in ("off", "delayed", "delayed,update:micro",
+                                       "rowwise")),
+         ("off", ["--clip-norm", "0.1:previous"])]
+
+
+@pytest.mark.parametrize("recipe,more", MICRO)
+def test_micro_and_apply_files_train(recipe, more, tmp_path):
     """With --grad-accum two files share their state: run the first for each
     batch, then the second."""
     case = Case(ROOT / "tests/fixtures/mlp/d18.onnx", tmp_path)
     path = tmp_path / "step.onnx"
-    accumulation = ["--grad-accum", 2]
+    accumulation = ["--grad-accum", 2, *more]
     program("rewrite", case.model, "-o", path, *case.flags(recipe),
             *accumulation, "--shape", f"batch={case.batch // 2}")
     halves = [{name: array[i * case.batch // 2:(i + 1) * case.batch // 2]

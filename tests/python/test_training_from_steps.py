@@ -84,6 +84,7 @@ OPTIONS = {
     "float16": ["--recipe", "tensorwise", "--dtype", "float16", "--loss-scale", 1024, "--loss-scale-interval", 3],
     "sgd": ["--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--clip-norm", 0.5, "--weight-decay", 0.01,
             "--lr", 0.013, "--group", "*bias=weight_decay:0,lr_scale:0.3"],
+    "clipped": ["--optimizer", "sgd", "--clip-norm", "0.05:previous", "--lr", 0.1],
     "layers": ["--recipe", "mxfp8", "--recipe-for", "*.proj=rowwise", "--exclude", "lm_head", "--freeze", "wpe*"],
 }
 
@@ -114,10 +115,13 @@ def test_steps_of_the_corpus(name, recipe, tmp_path):
     assert_same_runs(case, *train_both(case, case.flags(recipe)))
 
 
-@pytest.mark.parametrize("recipe", ["off", "delayed", "delayed,update:micro", "rowwise"])
-def test_two_files_of_a_step_with_micro_batches(recipe, tmp_path):
+@pytest.mark.parametrize("recipe,more", [
+    *((recipe, []) for recipe in ("off", "delayed", "delayed,update:micro", "rowwise")),
+    ("off", ["--clip-norm", "0.1:previous"]),
+])
+def test_two_files_of_a_step_with_micro_batches(recipe, more, tmp_path):
     case = case_of("mlp", tmp_path)
-    model, step = train_both(case, case.flags(recipe), accum=2)
+    model, step = train_both(case, [*case.flags(recipe), *more], accum=2)
     assert_same_runs(case, model, step)
     # The run has both files, and may move.
     (tmp_path / "step.onnx").unlink()

@@ -18,6 +18,8 @@ OPTIONS = [
     ({"filter_fqn": ["a"]}, "there is no option `filter_fqn`; did you mean `filter_fqns`?"),
     ({"recipe": "foo"}, '`recipe`: [recipe foo] expected off, tensorwise, '),
     ({"lr": -1}, "`lr`: expected a number of at least 0, got -1"),
+    ({"clip_norm": "1:previus"}, "`clip_norm`: expected a number of at least 0, or X:previous with an X above 0, got "
+                                 "1:previus"),
     ({"grad_accum": "two"}, "`grad_accum`: expected an integer of at least 1, got two"),
     ({"provider": "gpu"}, "`provider`: expected cpu or cuda, got gpu"),
     ({"scales": "s.json"}, "`scales`: expected a recipe with static scales"),

@@ -36,6 +36,13 @@ def test_losses_are_those_of_the_command_line(recipe, tmp_path):
     assert program.state_bytes(tmp_path / "ours") == program.state_bytes(out)
 
 
+def test_the_norm_of_the_step_before_clips_the_next_step():
+    plain, number, previous = (digits.losses(digits.session(optimizer="sgd", lr=0.1, clip_norm=clip), 3)
+                               for clip in (0, 0.01, "0.01:previous"))
+    assert previous[:2] == plain[:2] and previous[2] != plain[2]
+    assert number[0] == plain[0] and number[1] != plain[1]
+
+
 def test_gradients_are_those_of_pytorch():
     """The fixture holds PyTorch's."""
     reference = program.reference("nanogpt")

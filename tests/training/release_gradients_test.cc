@@ -67,6 +67,42 @@ TEST_P(ReleaseGradients, KeepsAllBits) {
   EXPECT_LT(arena[1], 0.7 * static_cast<double>(arena[0]));
 }
 
+// No update waits for a norm: the gradients' memory is free as without
+// clipping.
+TEST(ReleasedGradients, TheNormOfTheStepBeforeClipsThem) {
+  TempDir dir;
+  struct Run {
+    std::vector<float> losses, norms;
+    TensorMap weights;
+    size_t arena;
+  };
+  auto run = [&](bool clips, bool releases) {
+    SessionOptions options = GptOptions("off", releases);
+    if (releases) options.recompute = {"blocks"};
+    if (clips) options.optimizer.clip_norm = 0.01;
+    options.optimizer.clip_previous = clips;
+    auto session = TrainingSession::Create(options);
+    Run result;
+    std::vector<Batches> steps = TokenSteps(1, 1);
+    steps.resize(2);
+    for (const Batches& batches : steps) {
+      const StepResult step = session->Step(batches, 1e-3);
+      result.losses.push_back(step.loss);
+      result.norms.push_back(step.grad_norm);
+    }
+    result.weights = Weights(*session, dir);
+    result.arena = session->Memory().arena_bytes;
+    return result;
+  };
+  const Run late = run(true, false), early = run(true, true),
+            unclipped = run(false, true);
+  EXPECT_EQ(early.losses, late.losses);
+  EXPECT_EQ(early.norms, late.norms);
+  ExpectSame(early.weights, late.weights);
+  EXPECT_FALSE(Same(early.weights, unclipped.weights));
+  EXPECT_LT(early.arena, 0.7 * static_cast<double>(late.arena));
+}
+
 TEST(ReleasedGradients, KeepTheBitsOfRanks) {
   for (const char* recipe : {"off", "delayed"}) {
     for (Sharding what :
@@ -166,9 +202,13 @@ TEST(ReleasedGradients, WhatNeedsAllGradientsIsRefused) {
   EXPECT_TRUE(refused([](SessionOptions& o) {
                 o.dtype = DType::kFloat16;
               }).starts_with("`release_gradients`: expected `dtype` "));
-  EXPECT_TRUE(refused([](SessionOptions& o) {
-                o.optimizer.clip_norm = 1;
-              }).starts_with("`release_gradients`: expected no `clip_norm`"));
+  const std::string clipped =
+      refused([](SessionOptions& o) { o.optimizer.clip_norm = 0.5; });
+  EXPECT_TRUE(
+      clipped.starts_with("`release_gradients`: expected no `clip_norm`"));
+  EXPECT_TRUE(clipped.ends_with(
+      "got 0.5; `clip_norm=0.5:previous` clips by the norm of the step "
+      "before"));
 }
 
 }  // namespace

@@ -144,12 +144,17 @@ TEST(Sharding, Clipping) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));
   options.optimizer.clip_norm = 0.1;
-  const auto whole = TrainRanks(3, options, ShardSteps(1));
-  options.shard.what = Sharding::kParameters;
-  const auto runs = TrainRanks(3, options, ShardSteps(1));
-  for (size_t i = 0; i < runs[0].steps.size(); ++i) {
-    EXPECT_NEAR(runs[0].steps[i].loss, whole[0].steps[i].loss, 1e-6);
-    EXPECT_NEAR(runs[0].steps[i].grad_norm, whole[0].steps[i].grad_norm, 1e-6);
+  for (bool previous : {false, true}) {
+    options.optimizer.clip_previous = previous;
+    options.shard.what = Sharding::kNone;
+    const auto whole = TrainRanks(3, options, ShardSteps(1));
+    options.shard.what = Sharding::kParameters;
+    const auto runs = TrainRanks(3, options, ShardSteps(1));
+    for (size_t i = 0; i < runs[0].steps.size(); ++i) {
+      EXPECT_NEAR(runs[0].steps[i].loss, whole[0].steps[i].loss, 1e-6);
+      EXPECT_NEAR(runs[0].steps[i].grad_norm, whole[0].steps[i].grad_norm,
+                  1e-6);
+    }
   }
 }
 

@@ -117,9 +117,10 @@ const Option kOptions[] = {
     Row("Optimizer", "eps", kNumber, "of Adam and AdamW", "1e-8", {.min = 0}),
     Row("Optimizer", "momentum", kNumber, "of SGD", "0", {.min = 0}),
     Row("Optimizer", "nesterov", kSwitch, "SGD with Nesterov's momentum"),
-    Row("Optimizer", "clip_norm", kNumber,
-        "clip gradients by their global norm (default: 0, off)", "",
-        {.min = 0}),
+    Row("Optimizer", "clip_norm", kText,
+        "clip gradients by their global norm; 0: never; X:previous: by the "
+        "norm of the step before, as `release_gradients` needs it",
+        "0"),
     Row("Optimizer", "moments", kChoice,
         "how the optimizer's moments are kept; bfloat16 rounds the mean of "
         "squares stochastically",

@@ -5,6 +5,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <string_view>
 
 #include "base/available_cpus.h"
 #include "base/parallel.h"
@@ -18,11 +20,17 @@
 namespace onnx_fp8 {
 namespace {
 
-double ParseReal(const char* option, const std::string& text) {
+// A finite number.
+std::optional<double> RealIn(std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();
   auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end && std::isfinite(value)) return value;
+  return std::nullopt;
+}
+
+double ParseReal(const char* option, const std::string& text) {
+  if (std::optional<double> value = RealIn(text)) return *value;
   throw OptionError(
       Concat(Reference(option), ": expected a number, got \"", text, "\""));
 }
@@ -84,6 +92,22 @@ ParameterGroup GroupIn(const std::string& text) {
     (key == "lr_scale" ? group.lr_scale : group.weight_decay) = value;
   }
   return group;
+}
+
+// "1" or "1:previous".
+void ReadClipNorm(const std::string& text, OptimizerSpec* spec) {
+  std::string_view number = text;
+  constexpr std::string_view kPrevious = ":previous";
+  spec->clip_previous = number.ends_with(kPrevious);
+  if (spec->clip_previous) number.remove_suffix(kPrevious.size());
+  const double norm = RealIn(number).value_or(-1);
+  if (norm < 0 || (spec->clip_previous && norm == 0)) {
+    throw OptionError(
+        "`clip_norm`: expected a number of at least 0, or X:previous with an X "
+        "above 0, got " +
+        text);
+  }
+  spec->clip_norm = norm;
 }
 
 std::vector<float> ReadWeights(const std::string& file) {
@@ -256,9 +280,9 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .weight_decay = Given(options, "weight_decay"),
                         .momentum = options.Number("momentum"),
                         .nesterov = options.On("nesterov"),
-                        .clip_norm = options.Number("clip_norm"),
                         .release_gradients = options.On("release_gradients"),
                         .moments = options.Text("moments")};
+  ReadClipNorm(options.Text("clip_norm"), &spec);
   const std::vector<std::string> betas = options.List("betas");
   if (betas.size() != 2) {
     throw OptionError(Concat(

@@ -102,7 +102,11 @@ constexpr Setting kSettings[] = {
     {"eps", [](Options o) { return Text(o.optimizer.eps); }},
     {"momentum", [](Options o) { return Text(o.optimizer.momentum); }},
     {"nesterov", [](Options o) { return Text(o.optimizer.nesterov); }},
-    {"clip_norm", [](Options o) { return Text(o.optimizer.clip_norm); }},
+    {"clip_norm",
+     [](Options o) {
+       return Concat(Text(o.optimizer.clip_norm),
+                     o.optimizer.clip_previous ? ":previous" : "");
+     }},
     {"release_gradients",
      [](Options o) { return Text(o.optimizer.release_gradients); }},
     {"moments", [](Options o) { return o.optimizer.moments; }},

@@ -294,6 +294,7 @@ contradicts("another_recipe", "its --recipe is i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:
             given=["--recipe", "off"])
 contradicts("another_optimizer", "its --optimizer is adamw, got sgd", given=["--optimizer", "sgd"])
 contradicts("another_decay", "its --weight-decay is 0.01, got 0", given=["--weight-decay", 0])
+contradicts("another_norm", "its --clip-norm is 0, got 1:previous", given=["--clip-norm", "1:previous"])
 contradicts("another_accumulation", "its --grad-accum is 1, got 2", given=["--grad-accum", 2])
 contradicts("another_precision_given", "its --dtype is float32, got bfloat16", given=["--dtype", "bfloat16"])
 contradicts("others_frozen", "its --freeze is none, got w", given=["--freeze", "w"])
