@@ -249,8 +249,7 @@ Passes KernelPasses(const KernelRegistry& kernels,
   }
   Append(
       &list,
-      {{"JoinMoments", [&](Graph& g) { JoinMoments(g, kernels); }, kMaySkip},
-       {"ExpandMissing",
+      {{"ExpandMissing",
         [&kernels, &options, evaluator](Graph& g) {
           ExpandMissing(g, kernels,
                         {options.expand.begin(), options.expand.end()},
@@ -258,6 +257,7 @@ Passes KernelPasses(const KernelRegistry& kernels,
                         options.strict ? Missing::kLeave : Missing::kExpand);
         }},
        {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
+       {"JoinMoments", [&](Graph& g) { JoinMoments(g, kernels); }, kMaySkip},
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
        {"StoreMxScales", [&](Graph& g) { StoreMxScales(g, kernels); },
         kMaySkip},
