@@ -61,6 +61,7 @@ const step: int64[] = {3}
 const lr: float[] = {0.125}
 const clip: float[] = {0.75}
 const ok: bool[] = {1}
+const seed: int64[] = {5}
 const scale: float[3] = {0, 0.01, 0.002}
 )";
   for (int i = first; i < first + count; ++i) text += NodeText(c, i);
@@ -160,6 +161,17 @@ INSTANTIATE_TEST_SUITE_P(
                   "one_minus_beta1=0.125, one_minus_beta2=0.25>"
                   "(x#, g#, m#, v#, step, lr, clip, ok)",
                   6},
+        // A Cast is a launch of its own.
+        OneOfMany{"AdamWOfBFloat16",
+                  "h#: bfloat16[{R},{C}] = Cast<to=16>(m#)\n"
+                  "k#: bfloat16[{R},{C}] = Cast<to=16>(v#)\n"
+                  "p#: float[{R},{C}], n#: bfloat16[{R},{C}], "
+                  "u#: bfloat16[{R},{C}] "
+                  "= onnx_fp8.AdamW<eps=0.1, lr_scale=0.5, {W}, "
+                  "one_minus_beta1=0.125, one_minus_beta2=0.25, begin={K}, "
+                  "run=2, shift=3, stream=1{K}, stride=1{K}>"
+                  "(x#, g#, h#, k#, step, lr, clip, ok, seed, step)",
+                  6 + 2 * kNodes},
         OneOfMany{"SGDMomentum",
                   "p#: float[{R},{C}], n#: float[{R},{C}] = "
                   "onnx_fp8.SGDMomentum<momentum=0.5, nesterov=1, lr_scale=0.5,"

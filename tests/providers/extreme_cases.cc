@@ -57,6 +57,7 @@ const two: int64[1] = {2}
 const zero: int64[1] = {0}
 const axis1: int64[1] = {1}
 const axis: int64[] = {1}
+const number: int64[] = {1000}
 const wide: int64[2] = {4,6}
 const flat: int64[1] = {24}
 const three: int64[3] = {2,4,6}
@@ -202,6 +203,9 @@ const Rows kRows[] = {
     {"GridSample", "y: ? = GridSample(image, grid)"},
     {"onnx_fp8.Amax", "y: ? = onnx_fp8.Amax(x)"},
     {"onnx_fp8.RoundTo", "y: ? = onnx_fp8.RoundTo<to=16>(x)"},
+    {"onnx_fp8.RoundStochastic",
+     "y: ? = onnx_fp8.RoundStochastic<begin=3, run=4, shift=5, stream=7, "
+     "stride=9>(x, axis, number)"},
     {"onnx_fp8.QuantizeTensor",
      "c: ?, y: ?, a: ? = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(x)"},
     {"onnx_fp8.QuantizeWith",
@@ -286,7 +290,8 @@ const Rows kReasons[] = {
 
 // Why the body says nothing in double.
 const Rows kOnlyFloats[] = {
-    {"onnx_fp8.Amax onnx_fp8.Quantize* onnx_fp8.DequantizeBlock",
+    {"onnx_fp8.Amax onnx_fp8.Quantize* onnx_fp8.DequantizeBlock "
+     "onnx_fp8.RoundStochastic",
      "the op has floats of 32 bits"},
     {"Celu MeanVarianceNormalization",
      "the body in ONNX's schema has constants of 32 bits"},

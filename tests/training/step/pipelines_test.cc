@@ -144,8 +144,8 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
         Concat("expected passes that may be skipped "
                "(SliceBeforeProduct FuseRotary "
                "FuseAttention KeepRowOrder FuseActivations FuseNorms FuseLoss "
-               "FuseBiasGradients FoldTranspose MakeKMajor "
-               "StoreMxScales StoreNarrow PadOperands FuseQuantize "
+               "FuseBiasGradients FoldTranspose JoinMoments "
+               "MakeKMajor StoreMxScales StoreNarrow PadOperands FuseQuantize "
                "JoinOrientations FuseColumnSums AddToSums JoinLossGradient), "
                "got ",
                name));
