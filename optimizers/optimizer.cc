@@ -163,7 +163,7 @@ Value* Kept(Builder& b, const Update& update, const std::string& moment,
   }
   const std::string name = update.param->name + "." + moment;
   const ElementPlaces& at = update.places;
-  return b.Op("RoundStochastic", {next, update.seed, update.step},
+  return b.Op("RoundStochastic", {next, update.seed, update.drawn},
               {{"stream", static_cast<int64_t>(Hash(name) & 0xFFFFFFFF)},
                {"shift", at.shift},
                {"run", at.run},
@@ -309,11 +309,11 @@ OptimizerValues AppendOptimizer(
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
 
-  Value* drawn = nullptr;
+  Value* seed_state = nullptr;
   if (Draws(spec, parameters)) {
     constexpr uint64_t kPositive = ~uint64_t{0} >> 1;
-    drawn = State(graph, names, "optimizer.seed", Role::kCounter,
-                  Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
+    seed_state = State(graph, names, "optimizer.seed", Role::kCounter,
+                       Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
   }
   const OptimizerRow& row = Find(spec.kind);
   for (const ParameterGradient& p : parameters) {
@@ -328,7 +328,8 @@ OptimizerValues AppendOptimizer(
                   .ok = values.ok,
                   .names = names,
                   .places = p.places,
-                  .seed = drawn};
+                  .seed = seed_state,
+                  .drawn = step};
     for (const ParameterGroup& group : spec.groups) {
       if (!Matches(group.pattern, p)) continue;
       update.weight_decay = group.weight_decay.value_or(update.weight_decay);
@@ -339,7 +340,7 @@ OptimizerValues AppendOptimizer(
   }
   Bind(graph, values.step, step);
   Bind(graph, values.skipped, skipped);
-  if (drawn) Bind(graph, drawn, b.Op("Identity", {drawn}));
+  if (seed_state) Bind(graph, seed_state, b.Op("Identity", {seed_state}));
   return values;
 }
 

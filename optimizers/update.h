@@ -25,7 +25,8 @@ struct Update {
   Value* ok;
   const StateNames& names;
   ElementPlaces places;
-  Value* seed;  // of the draws; null: nothing is drawn
+  Value* seed;   // of the draws; null: nothing is drawn
+  Value* drawn;  // number of this update, for the draws
 };
 
 // Adds the update node, its moments and the bindings to the graph.

@@ -20,24 +20,26 @@ bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
   return x->uses.size() == 1 && x->uses[0] == &reader && !IsReturned(graph, x);
 }
 
+// Whether the op is the one that encodes a moment. Kernels know Adam's second
+// one, the mean of squares, by its place.
+bool Encodes(const Node& op, size_t moment) {
+  const bool fits = moment == 1 ? op.IsOurs("RoundStochastic") : op.Is("Cast");
+  return fits && op.out(0)->dtype == DType::kBFloat16;
+}
+
 // Nothing unless each moment of the update has its codec, which nobody else
 // reads.
 std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
   std::vector<Codec> codecs;
-  for (size_t i = 1; i < update.outputs().size(); ++i) {
-    const Value *in = update.in(kFirstMoment + i - 1), *out = update.out(i);
+  for (size_t i = 0; i + 1 < update.outputs().size(); ++i) {
+    const Value *in = update.in(kFirstMoment + i), *out = update.out(i + 1);
     Node* decode = in->producer;
-    if (!decode || !decode->Is("Cast") || !IsRead(graph, in, update) ||
-        decode->in(0)->dtype != DType::kBFloat16 || !out ||
-        out->uses.size() != 1) {
-      return {};
-    }
+    const bool decodes = decode && decode->Is("Cast") &&
+                         decode->in(0)->dtype == DType::kBFloat16 &&
+                         IsRead(graph, in, update);
+    if (!decodes || !out || out->uses.size() != 1) return {};
     Node* encode = out->uses[0];
-    const bool encodes =
-        (encode->Is("Cast") || encode->IsOurs("RoundStochastic")) &&
-        encode->out(0)->dtype == DType::kBFloat16 &&
-        IsRead(graph, out, *encode);
-    if (!encodes) return {};
+    if (!Encodes(*encode, i) || !IsRead(graph, out, *encode)) return {};
     codecs.push_back({decode, encode});
   }
   return codecs;

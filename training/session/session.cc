@@ -685,6 +685,9 @@ class Session : public TrainingSession {
       state_.Set(value->name, value->data);
     }
     CheckWeights(*checkpoint, Weights(), folder);
+    if (!model_.step) {
+      CheckMoments(*checkpoint, Weights(), options_.optimizer, folder);
+    }
     TakeParts(checkpoint, sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
     for (Tensor* kept : {&scales.scale, &scales.history}) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "optimizers/optimizer.h"
 #include "training/state/carry_scales.h"
 
 namespace onnx_fp8 {
@@ -73,6 +74,21 @@ void CheckWeights(const Checkpoint& checkpoint, const SourceMap& weights,
     const std::string got = checkpoint.TypeOf(name);
     Check(got == expected, "[", where, "] expected the checkpoint to hold ",
           name, " as ", expected, ", got ", got);
+  }
+}
+
+void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
+                  const OptimizerSpec& spec, const std::string& where) {
+  for (const auto& [name, weight] : weights) {
+    for (const char* moment : kMoments) {
+      const std::string state = name + "." + moment;
+      if (weights.contains(state)) continue;  // it is no moment
+      const std::string got = checkpoint.TypeOf(state);
+      const std::string expected = Name(MomentDType(spec, weight.dtype()));
+      Check(got == "none" || got.starts_with(expected + "["), "[", where,
+            "] expected the checkpoint to hold ", state, " in ", expected,
+            ", got ", got, ": a run keeps the `moments` with which it began");
+    }
   }
 }
 

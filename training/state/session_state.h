@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/fp8/scale_slots.h"
+#include "onnx_fp8/optimizer_spec.h"
 #include "onnx_fp8/recipe.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
@@ -40,6 +41,10 @@ SessionState ToState(int64_t step, StateNotes notes,
 // another type for it.
 void CheckWeights(const Checkpoint& checkpoint, const SourceMap& weights,
                   const std::string& where);
+// Errors: [where] the checkpoint keeps moments of one of these weights in
+// another format than `spec` does.
+void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
+                  const OptimizerSpec& spec, const std::string& where);
 // Errors: [model] has no such tensor, or another type for it.
 void CheckWeights(const TensorMap& given, const SourceMap& weights,
                   const std::string& model);
