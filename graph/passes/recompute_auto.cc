@@ -32,7 +32,7 @@ struct Chain {
 
 // Chains of nodes that are the same in all layers, in the order of their first
 // nodes.
-struct Group {
+struct LayerChains {
   int key;
   std::vector<Chain> chains = {};
   size_t gain = 0;
@@ -119,7 +119,7 @@ class Chooser {
 
   // One round. False: nothing is left to choose.
   bool Improve(size_t budget) {
-    const std::vector<Group> groups = Candidates();
+    const std::vector<LayerChains> groups = Candidates();
     if (groups.empty()) return false;
     const size_t excess = memory_.peak() - budget;
     size_t count = 0, gain = 0;
@@ -136,23 +136,23 @@ class Chooser {
   }
 
   // The best groups first.
-  std::vector<Group> Candidates() const {
-    std::map<int, Group> by_key;
+  std::vector<LayerChains> Candidates() const {
+    std::map<int, LayerChains> by_key;
     for (size_t i = 0; i < may_.size(); ++i) {
       const auto node = static_cast<int>(i);
       if (!may_[i] || again_[i] || banned_.contains(keys_[i])) continue;
       if (FreedBy(node) == 0) continue;
       Chain chain = BestChain(node);
       if (chain.gain == 0) continue;
-      Group& group =
-          by_key.try_emplace(keys_[i], Group{keys_[i]}).first->second;
+      LayerChains& group =
+          by_key.try_emplace(keys_[i], LayerChains{keys_[i]}).first->second;
       group.gain += chain.gain;
       group.seconds += chain.seconds;
       group.chains.push_back(std::move(chain));
     }
-    std::vector<Group> groups;
+    std::vector<LayerChains> groups;
     for (auto& [key, group] : by_key) groups.push_back(std::move(group));
-    std::ranges::stable_sort(groups, std::greater<>(), &Group::Worth);
+    std::ranges::stable_sort(groups, std::greater<>(), &LayerChains::Worth);
     return groups;
   }
 
@@ -243,11 +243,11 @@ class Chooser {
   }
 
   // Chooses the groups if fewer bytes are then alive where most were.
-  bool Try(const std::vector<Group>& groups) {
+  bool Try(const std::vector<LayerChains>& groups) {
     const size_t before = memory_.peak();
     const LiveMemory::Run peak = memory_.RunAt(memory_.peak_time());
     Choice& choice = choices_.emplace_back();
-    for (const Group& group : groups) {
+    for (const LayerChains& group : groups) {
       choice.chains.insert(choice.chains.end(), group.chains.begin(),
                            group.chains.end());
     }
