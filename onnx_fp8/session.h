@@ -105,7 +105,7 @@ struct SessionOptions {
   // The memory that the program may use on its device, or in its process:
   // "74GiB", a number of bytes, or "auto", which is all that there is. A batch
   // whose plan needs more is refused. "": no limit, but "auto" with `recompute`
-  // auto. See training/step/memory_limit.h.
+  // auto. See training/step/step_limit.h.
   std::string memory;
   // For a session on several ranks.
   ShardSpec shard = {};

@@ -340,7 +340,7 @@ class Session : public TrainingSession {
         plans_(options.max_plans),
         started_(*provider_),
         memory_(provider_->Memory()),
-        limit_(MemoryLimitOf(options, provider_->device(), [&] {
+        limit_(StepLimitOf(options, provider_->device(), [&] {
           return memory_ ? memory_->free : AvailableMemory();
         })) {
     CheckOptions(options.provider_options, ranks);
@@ -963,7 +963,7 @@ class Session : public TrainingSession {
   std::string remark_;          // for the step that is being started
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
-  std::optional<MemoryLimit> limit_;  // of the options
+  std::optional<StepLimit> limit_;  // of the options
   bool said_memory_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.

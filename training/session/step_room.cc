@@ -85,7 +85,7 @@ std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
                 Mebibytes(device.free), " free of ", Mebibytes(device.total));
 }
 
-void CheckLimit(const StepMemory& steps, const MemoryLimit& limit) {
+void CheckLimit(const StepMemory& steps, const StepLimit& limit) {
   const size_t bytes = steps.total() + limit.reserve;
   const MemoryFit fit = {.limit = limit.bytes,
                          .reserve = limit.reserve,

@@ -52,7 +52,7 @@ StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next);
 std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device);
 
 // Errors: the steps need more than the limit.
-void CheckLimit(const StepMemory& steps, const MemoryLimit& limit);
+void CheckLimit(const StepMemory& steps, const StepLimit& limit);
 
 // Every rank gets the first rank's. All ranks call it at the same time.
 void ShareFit(const MeshRanks& ranks, MemoryFit* fit);

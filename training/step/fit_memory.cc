@@ -137,7 +137,7 @@ std::string HintsFor(const PaperStep& step) {
 
 class MemorySearch {
  public:
-  MemorySearch(const MemoryLimit& limit, const Hardware& hardware,
+  MemorySearch(const StepLimit& limit, const Hardware& hardware,
                const PlanOnPaper& plan)
       : reserve_(limit.reserve), hardware_(hardware), plan_(plan) {
     fit_.limit = limit.bytes;
@@ -237,18 +237,21 @@ std::string MemoryFit::Text() const {
                 " less, about ", share, " % more time");
 }
 
-void MemoryFit::Refuse() const {
+std::string MemoryFit::Complaint() const {
   std::string got = Concat("one that needs ", after, " bytes");
   if (reserve > 0) got += Concat(" (", reserve, " of them in reserve)");
   if (after < before) {
     got += Concat(" with all that helps computed again, and ", before,
                   " without it");
   }
-  Fail("expected a step that fits into ", limit, " bytes (`memory`), got ", got,
-       hints.empty() ? "" : "; ", hints);
+  return Concat("expected a step that fits into ", limit,
+                " bytes (`memory`), got ", got, hints.empty() ? "" : "; ",
+                hints);
 }
 
-MemoryFit FitMemory(const MemoryLimit& limit, const Hardware& hardware,
+void MemoryFit::Refuse() const { Fail(Complaint()); }
+
+MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
                     bool search, const PlanOnPaper& plan) {
   return MemorySearch(limit, hardware, plan).Run(search);
 }

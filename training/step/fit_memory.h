@@ -12,8 +12,8 @@
 
 #include "providers/plan/plan.h"
 #include "providers/report/roofline.h"
-#include "training/step/memory_limit.h"
 #include "training/step/step_graph.h"
+#include "training/step/step_limit.h"
 
 namespace onnx_fp8 {
 
@@ -57,14 +57,16 @@ struct MemoryFit {
   bool fits() const { return after <= limit; }
   // For the user: what runs again and what that costs; "" if nothing does.
   std::string Text() const;
-  // Errors: always; it names the bytes that are needed and the limit.
+  // If it does not fit: the bytes that are needed, the limit, and the hints.
+  std::string Complaint() const;
+  // Errors: always, with the complaint.
   [[noreturn]] void Refuse() const;
 };
 
 // The plan as it is, if it fits. Otherwise the one that ChooseToFit makes fit
 // when its plan is exact, with as few tries as possible; at last the smallest.
 // `search`: false: only the plan as it is counts.
-MemoryFit FitMemory(const MemoryLimit& limit, const Hardware& hardware,
+MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
                     bool search, const PlanOnPaper& plan);
 
 // Chooses the nodes of `fit`.

@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 
 // How much memory a step may need: its state, its batch, constants and outputs,
 // its arena and the reserve.
-struct MemoryLimit {
+struct StepLimit {
   size_t bytes;
   // On a device: what its context, the libraries of kernels and of ranks, and
   // recorded steps take beside the plan.
@@ -32,8 +32,8 @@ bool RecomputesAutomatically(const SessionOptions& options);
 // The limit of the options `memory` and `recompute`; nullopt: they ask for
 // none. `available`: the memory that there is, for `memory` auto; 0: not known.
 // Errors: ParseMemory's; OptionError: auto, and nobody knows the memory.
-std::optional<MemoryLimit> MemoryLimitOf(
-    const SessionOptions& options, Device device,
-    const std::function<size_t()>& available);
+std::optional<StepLimit> StepLimitOf(const SessionOptions& options,
+                                     Device device,
+                                     const std::function<size_t()>& available);
 
 }  // namespace onnx_fp8

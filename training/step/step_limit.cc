@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/step/memory_limit.h"
+#include "training/step/step_limit.h"
 
 #include <charconv>
 #include <cmath>
@@ -55,13 +55,13 @@ bool RecomputesAutomatically(const SessionOptions& options) {
   return options.recompute == std::vector<std::string>{"auto"};
 }
 
-std::optional<MemoryLimit> MemoryLimitOf(
-    const SessionOptions& options, Device device,
-    const std::function<size_t()>& available) {
+std::optional<StepLimit> StepLimitOf(const SessionOptions& options,
+                                     Device device,
+                                     const std::function<size_t()>& available) {
   if (options.memory.empty() && !RecomputesAutomatically(options)) {
     return std::nullopt;
   }
-  MemoryLimit limit = {0, device == Device::kHost ? 0 : kDeviceReserve};
+  StepLimit limit = {0, device == Device::kHost ? 0 : kDeviceReserve};
   if (!options.memory.empty() && options.memory != "auto") {
     limit.bytes = ParseMemory(options.memory);
     return limit;
