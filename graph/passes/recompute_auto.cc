@@ -17,9 +17,9 @@ namespace {
 
 // Most nodes that run again so that one value need not live.
 constexpr int kLongestChain = 16;
-// The share of the excess that one round removes at least, so that there are
-// few rounds.
-constexpr size_t kRoundShare = 16;
+// A round removes at least this part of the excess, so that there are few
+// rounds.
+constexpr size_t kRoundShare = 4;
 
 size_t At(int i) { return static_cast<size_t>(i); }
 
