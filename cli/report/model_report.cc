@@ -409,6 +409,7 @@ class Reporter {
                  runner_);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
+    paper.arena = paper.plan.arena_bytes;
     for (const Value* value : paper.plan.states) {
       paper.state += BytesOf(*value);
     }

@@ -149,6 +149,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     FitToKernels(graph, provider.kernels, options, *evaluator, runner);
     paper.plan = MakePlan(graph, provider.kernels, provider.device);
     const RankMemory memory = MemoryOf(paper.step, paper.plan);
+    paper.arena = memory.arena;
     paper.state = memory.parameters + memory.optimizer + memory.scales;
     paper.others = memory.others;
     return paper;
@@ -161,7 +162,9 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     if (!fit.fits()) forecast.notes.push_back(fit.Complaint());
     if (!fit.again.empty()) chooser = ChooserOf(fit);
   }
-  const auto [step, plan, state, others] = plan_on_paper(chooser);
+  const PaperStep paper = plan_on_paper(chooser);
+  const StepGraph& step = paper.step;
+  const Plan& plan = paper.plan;
   if (!step.recomputed.empty()) forecast.notes.push_back(step.recomputed);
   forecast.memory = MemoryOf(step, plan);
   forecast.time =

@@ -131,8 +131,21 @@ class Chooser {
       return true;
     }
     if (count > 1 && Try({groups.front()})) return true;
-    banned_.insert(groups.front().key);
+    if (!TryPart(groups.front())) banned_.insert(groups.front().key);
     return true;
+  }
+
+  // A layer computed from the layer before it, and so on, would need them all
+  // at once: then one of two layers, of four, … drops its value.
+  bool TryPart(const LayerChains& group) {
+    for (size_t step = 2; step <= group.chains.size(); step *= 2) {
+      LayerChains part{group.key};
+      for (size_t i = 0; i < group.chains.size(); ++i) {
+        if (i % step == 0) part.chains.push_back(group.chains[i]);
+      }
+      if (Try({part})) return true;
+    }
+    return false;
   }
 
   // The best groups first.

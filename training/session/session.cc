@@ -681,7 +681,7 @@ class Session : public TrainingSession {
     const Lacks lacks =
         order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
     MemoryFit fit;
-    if (lacks == Lacks::kPlan) fit = FitOfFirstRank(key, known);
+    if (lacks == Lacks::kPlan) fit = FitForAllRanks(key, known);
     PlannedStep& planned = known ? *known : Keep(make(fit));
     // Ranks also make their copies at the same time.
     if (lacks != Lacks::kNothing && planned.quantizer) {
@@ -694,15 +694,16 @@ class Session : public TrainingSession {
     return planned;
   }
 
-  // What the graph of a batch computes again so that it fits. Ranks whose
-  // batches have other sizes decide nothing: the collectives of all must match.
-  // Errors: nothing makes it fit.
-  MemoryFit FitOfFirstRank(const PlanKey& key, const PlannedStep* known) {
+  // What the graph of a batch computes again so that it fits. The rank with the
+  // largest batch decides for all: their collectives must match. Errors:
+  // nothing makes it fit.
+  MemoryFit FitForAllRanks(const PlanKey& key, const PlannedStep* known) {
     const bool trains =
         key.kind == StepKind::kTrain || key.kind == StepKind::kMicro;
     if (!limit_ || !trains) return {};
+    const int decides = ranks_ ? RankOfLargest(*ranks_, key) : 0;
     MemoryFit fit;
-    if (!ranks_ || ranks_->world().rank() == 0) {
+    if (!ranks_ || ranks_->world().rank() == decides) {
       layout_.Begin(key.kind);
       fit = known ? known->fit
                   : FitMemory(*limit_, HardwareOf(provider_->device()),
@@ -711,7 +712,7 @@ class Session : public TrainingSession {
                                 return PlanOnPaper(key, chooser);
                               });
     }
-    if (ranks_) ShareFit(*ranks_, &fit);
+    if (ranks_) ShareFit(*ranks_, decides, &fit);
     if (!fit.fits()) fit.Refuse();
     if (!known) AddRemark(fit.Text());
     return fit;
@@ -738,6 +739,7 @@ class Session : public TrainingSession {
       MicroSums sums;
       sums.Add(paper.step);
       apply = BuildApplyGraph(source, sums, layout_.With(paper.step));
+      AddReport(apply, runner_);
       FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
       sum.Add(plan(*apply.graph), nullptr);
       copies = SplitQuantizer(graph, options_.shard.what, runner_);
@@ -747,6 +749,7 @@ class Session : public TrainingSession {
     sum.Add(paper.plan, copies.get());
     for (const PlannedStep& planned : plans_.plans()) sum.Add(planned);
     const StepMemory memory = sum.Sum();
+    paper.arena = memory.arena;
     paper.state = memory.state;
     paper.others = memory.others;
     return paper;

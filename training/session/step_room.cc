@@ -94,26 +94,36 @@ void CheckLimit(const StepMemory& steps, const StepLimit& limit) {
   if (!fit.fits()) fit.Refuse();
 }
 
-void ShareFit(const MeshRanks& ranks, MemoryFit* fit) {
+int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {
+  const int64_t size = ranks.world().size();
+  int64_t most = 0;
+  for (const auto& [name, shape] : key.shapes) most += NumElements(shape);
+  // Of equal ranks the first has the largest number.
+  most = most * size + size - 1 - ranks.world().rank();
+  ranks.world().AllReduce(Reduction::kMax, DType::kInt64, &most, &most, 1);
+  return static_cast<int>(size - 1 - most % size);
+}
+
+void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit) {
   using Json = nlohmann::json;
   const Json mine = {fit->limit,  fit->reserve,    fit->before,
                      fit->after,  fit->again,      fit->ops,
                      fit->blocks, fit->time_share, fit->hints};
   std::vector<uint8_t> bytes = Json::to_cbor(mine);
   auto size = static_cast<int64_t>(bytes.size());
-  ranks.world().Broadcast(&size, sizeof size, 0);
+  ranks.world().Broadcast(&size, sizeof size, from);
   bytes.resize(static_cast<size_t>(size));
-  ranks.world().Broadcast(bytes.data(), bytes.size(), 0);
-  const Json first = Json::from_cbor(bytes);
-  first[0].get_to(fit->limit);
-  first[1].get_to(fit->reserve);
-  first[2].get_to(fit->before);
-  first[3].get_to(fit->after);
-  first[4].get_to(fit->again);
-  first[5].get_to(fit->ops);
-  first[6].get_to(fit->blocks);
-  first[7].get_to(fit->time_share);
-  first[8].get_to(fit->hints);
+  ranks.world().Broadcast(bytes.data(), bytes.size(), from);
+  const Json shared = Json::from_cbor(bytes);
+  shared[0].get_to(fit->limit);
+  shared[1].get_to(fit->reserve);
+  shared[2].get_to(fit->before);
+  shared[3].get_to(fit->after);
+  shared[4].get_to(fit->again);
+  shared[5].get_to(fit->ops);
+  shared[6].get_to(fit->blocks);
+  shared[7].get_to(fit->time_share);
+  shared[8].get_to(fit->hints);
 }
 
 }  // namespace onnx_fp8

@@ -54,7 +54,11 @@ std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device);
 // Errors: the steps need more than the limit.
 void CheckLimit(const StepMemory& steps, const StepLimit& limit);
 
-// Every rank gets the first rank's. All ranks call it at the same time.
-void ShareFit(const MeshRanks& ranks, MemoryFit* fit);
+// The first rank whose inputs have the most elements. All ranks call this and
+// the next function at the same time.
+int RankOfLargest(const MeshRanks& ranks, const PlanKey& key);
+
+// Every rank gets the fit of the rank `from`.
+void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit);
 
 }  // namespace onnx_fp8

@@ -21,10 +21,11 @@ namespace onnx_fp8 {
 struct PaperStep {
   StepGraph step;  // with the provider's kernels
   Plan plan;
-  // Bytes beside the plan's arena: state; batch, constants and outputs.
-  size_t state = 0, others = 0;
+  // Bytes: the arena, which other plans share; state; batch, constants and
+  // outputs.
+  size_t arena = 0, state = 0, others = 0;
 
-  size_t total() const { return plan.arena_bytes + state + others; }
+  size_t total() const { return arena + state + others; }
 };
 
 // Plans a step whose backward computes again what the chooser says; empty:

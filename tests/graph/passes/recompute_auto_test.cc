@@ -124,7 +124,7 @@ TEST(ChooseToFit, AViewGoesWithItsValue) {
 input x: float[1]
 input g: float[1]
 param w: float[1]
-const shape: int64[2] = {1, 1}
+const shape: int64[2] = {1,1}
 a: float[1] = Mul(x, w)
 v: float[1,1] = Reshape(a, shape)
 y: float[1,1] = Neg(v)
