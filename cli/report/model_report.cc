@@ -382,8 +382,8 @@ class Reporter {
 
   // Chooses what runs again so that the step fits.
   void FitIntoMemory(const Shapes& shapes) {
-    const std::optional<StepLimit> limit =
-        StepLimitOf(options_, provider_.device, [&]() -> size_t {
+    const std::optional<StepLimit> limit = StepLimitOf(
+        options_, gpu_ ? Device::kProvider : provider_.device, [&]() -> size_t {
           if (gpu_) return static_cast<size_t>(gpu_->memory);
           return provider_.device == Device::kHost ? AvailableMemory() : 0;
         });
