@@ -87,11 +87,6 @@ void LiveMemory::Simulate(const std::vector<char>& again) {
   }
 }
 
-size_t LiveMemory::BytesDuring(const Run& run) const {
-  const int time = run.again ? again_time_[At(run.node)] : time_[At(run.node)];
-  return live_[At(time)];
-}
-
 // Readers come first, as in RecomputeInBackward.
 void LiveMemory::FindPlaces(const std::vector<char>& again) {
   place_.assign(forward_, kNever);

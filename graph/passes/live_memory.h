@@ -42,12 +42,6 @@ class LiveMemory {
     int first_backward = kNever, last_backward = kNever;
   };
 
-  // A run of a node.
-  struct Run {
-    int node;
-    bool again;
-  };
-
   // `forward`: how many nodes of the graph, from the first, are the forward.
   // `kept`: values that live to the end, besides the ones that the graph
   // returns. `graph` must outlive this. REQUIRES: sorted, concrete shapes.
@@ -61,9 +55,6 @@ class LiveMemory {
   // Of the last simulation.
   size_t peak() const { return live_[static_cast<size_t>(peak_time_)]; }
   int peak_time() const { return peak_time_; }
-  Run RunAt(int time) const { return runs_[static_cast<size_t>(time)]; }
-  // The bytes alive during a run of a node. REQUIRES: it runs.
-  size_t BytesDuring(const Run& run) const;
   // Whether the backward runs the node: a second time, or, if only the backward
   // reads its results, for the first time.
   bool RunsInBackward(int node) const { return place_[At(node)] >= 0; }
@@ -79,6 +70,12 @@ class LiveMemory {
   int ViewedBy(int node) const { return viewed_[At(node)]; }
 
  private:
+  // A run of a node.
+  struct Run {
+    int node;
+    bool again;
+  };
+
   static size_t At(int i) { return static_cast<size_t>(i); }
   bool InForward(int node) const { return At(node) < forward_; }
 

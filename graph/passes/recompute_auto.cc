@@ -2,6 +2,7 @@
 #include "graph/passes/recompute_auto.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -127,23 +128,30 @@ class Chooser {
            (count == 0 || gain < excess / kRoundShare)) {
       gain += groups[count++].gain;
     }
-    if (Try({groups.begin(), groups.begin() + At(static_cast<int>(count))})) {
-      return true;
+    const std::vector<LayerChains> best(
+        groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(count));
+    // A choice that frees less than half of its promise may hinder a better
+    // one.
+    for (size_t promised : {excess, size_t{0}}) {
+      if (Try(best, promised) || (count > 1 && Try({best.front()}, promised)) ||
+          TryPart(best.front(), promised)) {
+        return true;
+      }
     }
-    if (count > 1 && Try({groups.front()})) return true;
-    if (!TryPart(groups.front())) banned_.insert(groups.front().key);
+    banned_.insert(best.front().key);
     return true;
   }
 
   // A layer computed from the layer before it, and so on, would need them all
   // at once: then one of two layers, of four, … drops its value.
-  bool TryPart(const LayerChains& group) {
+  bool TryPart(const LayerChains& group, size_t promised) {
     for (size_t step = 2; step <= group.chains.size(); step *= 2) {
       LayerChains part{group.key};
-      for (size_t i = 0; i < group.chains.size(); ++i) {
-        if (i % step == 0) part.chains.push_back(group.chains[i]);
+      for (size_t i = 0; i < group.chains.size(); i += step) {
+        part.gain += group.chains[i].gain;
+        part.chains.push_back(group.chains[i]);
       }
-      if (Try({part})) return true;
+      if (Try({part}, promised)) return true;
     }
     return false;
   }
@@ -255,17 +263,20 @@ class Chooser {
     return maker;
   }
 
-  // Chooses the groups if fewer bytes are then alive where most were.
-  bool Try(const std::vector<LayerChains>& groups) {
+  // Chooses the groups if the peak then falls, and by more than half of what
+  // they promise to free, or of `promised`, if that is less.
+  bool Try(const std::vector<LayerChains>& groups, size_t promised) {
     const size_t before = memory_.peak();
-    const LiveMemory::Run peak = memory_.RunAt(memory_.peak_time());
+    size_t gain = 0;
     Choice& choice = choices_.emplace_back();
     for (const LayerChains& group : groups) {
+      gain += group.gain;
       choice.chains.insert(choice.chains.end(), group.chains.begin(),
                            group.chains.end());
     }
+    const size_t enough = std::min(gain, promised) / 2;
     Keep(&choice, choice.chains.size());
-    if (memory_.peak() <= before && memory_.BytesDuring(peak) < before) {
+    if (memory_.peak() < before && before - memory_.peak() > enough) {
       return true;
     }
     Keep(&choice, 0);

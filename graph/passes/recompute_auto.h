@@ -39,9 +39,10 @@ size_t PeakWith(const RecomputeProblem& problem,
 // as it can reach, for few seconds. Greedy: at the time when most bytes are
 // alive it drops the values that free the most bytes for a second of their
 // computation. Nodes that are the same in all layers (repeated_blocks.h) are
-// chosen together. The memory is simulated after each choice, and a choice that
-// does not help is taken back. At the end it takes back all that the budget
-// does not need. The result depends on nothing but the arguments.
+// chosen together, or every second or fourth of them. The memory is simulated
+// after each choice, and a choice that does not help is taken back. At the end
+// it takes back all that the budget does not need. The result depends on
+// nothing but the arguments.
 AutoRecompute ChooseToFit(const RecomputeProblem& problem, size_t budget);
 
 }  // namespace onnx_fp8

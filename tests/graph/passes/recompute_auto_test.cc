@@ -177,6 +177,36 @@ output z3
   EXPECT_EQ(ChosenNames(*graph, found), "r0 r1 ");
 }
 
+// All layers at once would need as much memory in the backward.
+TEST(ChooseToFit, OfAChainOfLayersEverySecond) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,2]
+input g: float[2,2]
+param w: float[2,2]
+r0: float[2,2] = MatMul(x, w)
+r1: float[2,2] = MatMul(r0, w)
+r2: float[2,2] = MatMul(r1, w)
+r3: float[2,2] = MatMul(r2, w)
+y: float[2,2] = Neg(r3)
+d: float[2,2] = Mul(g, y)
+z3: float[2,2] = Mul(d, r3)
+z2: float[2,2] = Mul(d, r2)
+z1: float[2,2] = Mul(d, r1)
+z0: float[2,2] = Mul(d, r0)
+output z0
+output z1
+output z2
+output z3
+)");
+  const auto problem = ProblemOf(
+      *graph, {{"r0", 100}, {"r1", 100}, {"r2", 100}, {"r3", 100}, {"d", 50}},
+      {{"r0", 1}, {"r1", 1}, {"r2", 1}, {"r3", 1}});
+  const AutoRecompute found = ChooseToFit(problem, 320);
+  EXPECT_EQ(found.before, 450u);
+  EXPECT_EQ(found.after, 300u);
+  EXPECT_EQ(ChosenNames(*graph, found), "r0 r2 ");
+}
+
 // Values of the forward that only the peak makes rivals: a knapsack.
 struct Knapsack {
   std::vector<size_t> bytes;
@@ -333,7 +363,7 @@ TEST(ChooseToFit, NeverClaimsLessThanTheBestSubset) {
     }
   }
   EXPECT_GT(fits, 60u);  // all budgets of the whole, and some others
-  EXPECT_GT(shrunk, 20u);
+  EXPECT_GT(shrunk, 10u);
 }
 
 TEST(ChooseToFit, TakesFiftyThousandNodes) {
