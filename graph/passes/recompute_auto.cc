@@ -21,6 +21,8 @@ constexpr int kLongestChain = 16;
 // A round removes at least this part of the excess, so that there are few
 // rounds.
 constexpr size_t kRoundShare = 4;
+// Rounds in a row that help nothing before the search gives up.
+constexpr int kMostFailures = 32;
 
 size_t At(int i) { return static_cast<size_t>(i); }
 
@@ -135,11 +137,12 @@ class Chooser {
     for (size_t promised : {excess, size_t{0}}) {
       if (Try(best, promised) || (count > 1 && Try({best.front()}, promised)) ||
           TryPart(best.front(), promised)) {
+        failures_ = 0;
         return true;
       }
     }
     banned_.insert(best.front().key);
-    return true;
+    return ++failures_ < kMostFailures;
   }
 
   // A layer computed from the layer before it, and so on, would need them all
@@ -344,6 +347,7 @@ class Chooser {
   std::vector<char> again_;
   std::vector<Choice> choices_;
   std::unordered_set<int> banned_;  // keys
+  int failures_ = 0;                // rounds since the last one that helped
   AutoRecompute result_;
 };
 
