@@ -98,9 +98,15 @@ struct SessionOptions {
   // small products leave idle. See graph/passes/chunk_loss.h.
   int64_t loss_chunk_bytes = -1;
   // What the backward computes again instead of keeping it: "blocks", the
-  // layers that repeat, or globs over modules; empty or "none": nothing. See
-  // graph/passes/recompute.h.
+  // layers that repeat; "auto", the cheapest values that make the step fit into
+  // `memory`; or globs over modules. "none": nothing; empty: the same, but
+  // "auto" with `memory`. See graph/passes/recompute.h, recompute_auto.h.
   std::vector<std::string> recompute = {};
+  // The memory that the program may use on its device, or in its process:
+  // "74GiB", a number of bytes, or "auto", which is all that there is. A batch
+  // whose plan needs more is refused. "": no limit, but "auto" with `recompute`
+  // auto. See training/step/step_limit.h.
+  std::string memory;
   // For a session on several ranks.
   ShardSpec shard = {};
   // Most bytes of gradients that travel together, in one call.

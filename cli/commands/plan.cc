@@ -78,6 +78,18 @@ void PrintCollectives(const Timeline& time, std::ostream& out) {
   table.Print(out);
 }
 
+Json FitJson(const MemoryFit& fit) {
+  return {{"limit", fit.limit},
+          {"reserve", fit.reserve},
+          {"fits", fit.fits()},
+          {"bytes_without", fit.before},
+          {"bytes", fit.after},
+          {"nodes", fit.again},
+          {"ops", fit.ops},
+          {"blocks", fit.blocks},
+          {"time_share", fit.time_share}};
+}
+
 Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
   const RankMemory& memory = forecast.memory;
   const Timeline& time = forecast.time;
@@ -105,6 +117,7 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
                     {"temporaries", memory.temporaries},
                     {"total", memory.total()},
                     {"gpu", cluster.gpu.memory}};
+  if (forecast.fit) json["recompute"] = FitJson(*forecast.fit);
   json["work"] = Json::array();
   for (const WorkTotal& work : time.work) {
     json["work"].push_back({{"kind", work.kind},

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/available_memory.h"
 #include "base/check.h"
 #include "cli/flags.h"
 #include "cli/shapes.h"
@@ -21,6 +22,7 @@
 #include "providers/ops/product_copies.h"
 #include "providers/plan/plan.h"
 #include "training/make_provider.h"
+#include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
 #include "training/step/session_checks.h"
 #include "training/step/static_scales.h"
@@ -298,6 +300,7 @@ class Reporter {
         &runner_,
         mesh_};
     source.step = step_.get();
+    source.choose_recomputed = chooser_;
     CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
@@ -378,7 +381,55 @@ class Reporter {
     for (LayerSplit& layer : report_.layers) layer.weight = Fqn(layer.weight);
   }
 
+  // Chooses what runs again so that the step fits.
+  void FitIntoMemory(const Shapes& shapes) {
+    const std::optional<StepLimit> limit = StepLimitOf(
+        options_, gpu_ ? Device::kProvider : provider_.device, [&]() -> size_t {
+          if (gpu_) return static_cast<size_t>(gpu_->memory);
+          return provider_.device == Device::kHost ? AvailableMemory() : 0;
+        });
+    if (!limit) return;
+    const Hardware hardware =
+        gpu_ ? Hardware{*gpu_} : HardwareOf(provider_.device);
+    const MemoryFit fit =
+        FitMemory(*limit, hardware, RecomputesAutomatically(options_),
+                  [&](const RecomputeChooser& chooser) {
+                    chooser_ = chooser;
+                    return PlanOnPaper(shapes);
+                  });
+    chooser_ = fit.again.empty() ? RecomputeChooser() : ChooserOf(fit);
+    report_.notes.push_back(fit.Text());
+    if (!fit.fits()) report_.notes.push_back(fit.Complaint());
+  }
+
+  PaperStep PlanOnPaper(const Shapes& shapes) {
+    PaperStep paper;
+    paper.step = Build(shapes);
+    AddReport(paper.step, runner_);
+    FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
+                 runner_);
+    paper.plan =
+        MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
+    paper.arena = paper.plan.arena_bytes;
+    for (const Value* value : paper.plan.states) {
+      paper.state += BytesOf(*value);
+    }
+    for (const auto* values :
+         {&paper.plan.feeds, &paper.plan.constants, &paper.plan.fetched}) {
+      for (const Value* value : *values) paper.others += BytesOf(*value);
+    }
+    return paper;
+  }
+
   void Closed(const Shapes& shapes) {
+    try {
+      FitIntoMemory(shapes);
+    } catch (const OptionError&) {
+      throw;
+    } catch (const Error&) {
+      // The plan itself tells it below.
+      chooser_ = {};
+    }
     StepGraph step = Build(shapes);
     AddLayers(step);
     if (!step.recomputed.empty()) report_.notes.push_back(step.recomputed);
@@ -495,6 +546,7 @@ class Reporter {
   ParameterNames names_;
   StaticScales scales_;
   InputValues values_;
+  RecomputeChooser chooser_;
   ModelReport report_;
 };
 

@@ -108,6 +108,18 @@ int64_t TokensOf(const Graph& graph, const std::string& label) {
   return tokens ? NumElements(*value->shape) : 0;
 }
 
+// The memory is a GPU's, even if the kernels are the CPU's.
+std::optional<MemoryFit> FitOf(const ForecastSpec& spec,
+                               const PlanOnPaper& plan) {
+  const GpuPeaks& gpu = spec.cluster.gpu;
+  const std::optional<StepLimit> limit =
+      StepLimitOf(spec.session, Device::kProvider,
+                  [&] { return static_cast<size_t>(gpu.memory); });
+  if (!limit) return std::nullopt;
+  return FitMemory(*limit, {gpu, spec.cluster.efficiency},
+                   RecomputesAutomatically(spec.session), plan);
+}
+
 }  // namespace
 
 StepForecast ForecastStep(const ForecastSpec& spec) {
@@ -124,14 +136,36 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   }
   const StepSource source =
       MakeStepSource(options, model, *evaluator, runner, spec.mesh);
-  StepGraph step = BuildStepGraph(source, StepKind::kTrain, shapes, false,
-                                  ResolveValues(model.Inputs(), spec.values));
-  if (!step.recomputed.empty()) forecast.notes.push_back(step.recomputed);
-  forecast.tokens = TokensOf(*step.graph, model.loss.label);
-  AddReport(step, runner);
   const ProviderKernels provider = KernelsOf(options.provider);
-  FitToKernels(*step.graph, provider.kernels, options, *evaluator, runner);
-  const Plan plan = MakePlan(*step.graph, provider.kernels, provider.device);
+  const auto plan_on_paper = [&](const RecomputeChooser& chooser) {
+    StepSource own = source;
+    own.choose_recomputed = chooser;
+    PaperStep paper;
+    paper.step = BuildStepGraph(own, StepKind::kTrain, shapes, false,
+                                ResolveValues(model.Inputs(), spec.values));
+    Graph& graph = *paper.step.graph;
+    forecast.tokens = TokensOf(graph, model.loss.label);
+    AddReport(paper.step, runner);
+    FitToKernels(graph, provider.kernels, options, *evaluator, runner);
+    paper.plan = MakePlan(graph, provider.kernels, provider.device);
+    const RankMemory memory = MemoryOf(paper.step, paper.plan);
+    paper.arena = memory.arena;
+    paper.state = memory.parameters + memory.optimizer + memory.scales;
+    paper.others = memory.others;
+    return paper;
+  };
+  forecast.fit = FitOf(spec, plan_on_paper);
+  RecomputeChooser chooser;
+  if (forecast.fit) {
+    const MemoryFit& fit = *forecast.fit;
+    forecast.notes.push_back(fit.Text());
+    if (!fit.fits()) forecast.notes.push_back(fit.Complaint());
+    if (!fit.again.empty()) chooser = ChooserOf(fit);
+  }
+  const PaperStep paper = plan_on_paper(chooser);
+  const StepGraph& step = paper.step;
+  const Plan& plan = paper.plan;
+  if (!step.recomputed.empty()) forecast.notes.push_back(step.recomputed);
   forecast.memory = MemoryOf(step, plan);
   forecast.time =
       Simulate(plan, spec.cluster, step.graph->Find(step.gradient_names.seed));

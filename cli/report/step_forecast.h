@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "onnx_fp8/dataset.h"
 #include "onnx_fp8/session.h"
 #include "providers/report/timeline.h"
+#include "training/step/fit_memory.h"
 
 namespace onnx_fp8 {
 
@@ -50,6 +52,7 @@ struct StepForecast {
   int64_t tokens = 0;   // labels of a rank; 0: they have no sequence axis
   int64_t trained = 0;  // numbers, of all ranks together
   double peak = 0;      // operations per second that model_flops are a share of
+  std::optional<MemoryFit> fit;  // with a limit of memory
   std::vector<std::string> notes;
 
   // In a second, for each GPU: ranks that divide the layers share the samples.
@@ -61,10 +64,12 @@ struct StepForecast {
   double Mfu() const { return time.model_flops / (time.step * peak); }
 };
 
-// Data files of the model may be missing. If the ranks do not divide the batch,
-// the forecast is for a rank with the largest share. Errors: an OptionError if
-// an axis does not exist or has no size, or if there are fewer samples than
-// ranks; errors of the import; errors of the passes.
+// With a limit of memory, `auto` is the GPU's. If no step fits, the forecast is
+// for the smallest one that the search has found, and a note says so. Data
+// files of the model may be missing. If the ranks do not divide the batch, the
+// forecast is for a rank with the largest share. Errors: an OptionError if an
+// axis does not exist or has no size, or if there are fewer samples than ranks;
+// errors of the import; errors of the passes.
 StepForecast ForecastStep(const ForecastSpec& spec);
 
 }  // namespace onnx_fp8

@@ -180,8 +180,9 @@ void ChooseModules(const std::vector<std::string>& globs, const Graph& graph,
 }
 
 // Adds values that depend on weights alone and that a chosen node reads.
-void AddCopies(const std::vector<Node*>& forward, const Dependences& of,
+void AddCopies(const std::vector<Node*>& forward,
                std::unordered_set<Node*>* chosen) {
+  const Dependences of(forward);
   for (size_t i = forward.size(); i-- > 0;) {
     Node* node = forward[i];
     if (!of.copies.contains(node) || !MayRunAgain(*node)) continue;
@@ -207,6 +208,18 @@ StepHalves::StepHalves(Graph& graph, const Value* seed) {
   }
 }
 
+std::unordered_set<Node*> NodesThatMayRunAgain(
+    const std::vector<Node*>& forward, bool copies) {
+  const Dependences of(forward);
+  std::unordered_set<Node*> nodes;
+  for (Node* node : forward) {
+    const bool depends =
+        of.activations.contains(node) || (copies && of.copies.contains(node));
+    if (depends && MayRunAgain(*node)) nodes.insert(node);
+  }
+  return nodes;
+}
+
 RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
                                  const std::vector<Node*>& forward) {
   RecomputeChoice choice;
@@ -218,11 +231,9 @@ RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
   } else {
     ChooseModules(spec.what, graph, forward, &choice);
   }
-  const Dependences of(forward);
-  std::erase_if(choice.nodes, [&](const Node* node) {
-    return !of.activations.contains(node) || !MayRunAgain(*node);
-  });
-  if (spec.copies) AddCopies(forward, of, &choice.nodes);
+  const auto may = NodesThatMayRunAgain(forward, false);
+  std::erase_if(choice.nodes, [&](Node* node) { return !may.contains(node); });
+  if (spec.copies) AddCopies(forward, &choice.nodes);
   if (!choice.nodes.empty()) {
     choice.text += Concat("; ", choice.nodes.size(), " of ", forward.size(),
                           " nodes of the forward run again in the backward");

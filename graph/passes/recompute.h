@@ -31,14 +31,19 @@ struct RecomputeSpec {
   bool copies = true;
 };
 
+// Nodes of the forward that the backward may compute again. Nodes that draw
+// random numbers, collectives and nodes that don't depend on weights, such as
+// masks, stay out. `copies`: as RecomputeSpec's. REQUIRES: roles set.
+std::unordered_set<Node*> NodesThatMayRunAgain(
+    const std::vector<Node*>& forward, bool copies);
+
 struct RecomputeChoice {
   std::unordered_set<Node*> nodes;
   std::string text;  // for the user; "" if the spec chooses nothing
 };
 
-// Nodes of the forward that the spec chooses. Nodes that draw random numbers,
-// collectives and nodes that don't depend on weights, such as masks, stay out.
-// Errors: a glob that matches no module. REQUIRES: roles set, concrete shapes.
+// Nodes of the forward that the spec chooses, of NodesThatMayRunAgain. Errors:
+// a glob that matches no module. REQUIRES: roles set, concrete shapes.
 RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
                                  const std::vector<Node*>& forward);
 

@@ -3,6 +3,8 @@
 // Sessions whose backward computes again what the forward does not keep: bits
 // are as without it.
 #include <cmath>
+#include <functional>
+#include <regex>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -147,6 +149,114 @@ TEST(RecomputedSteps, NeedLessMemory) {
       arena[i] = session->Memory().arena_bytes;
     }
     EXPECT_LT(arena[1], 0.8 * static_cast<double>(arena[0])) << recipe;
+  }
+}
+
+// Bytes that a step needs if all that helps is computed again, and if nothing
+// is.
+struct Needed {
+  size_t least = 0, most = 0;
+};
+
+// `train` trains with these options. With one byte of memory it is refused.
+Needed BytesNeeded(SessionOptions options,
+                   const std::function<void(const SessionOptions&)>& train) {
+  options.memory = "1";
+  try {
+    train(options);
+    ADD_FAILURE() << "a step fits into one byte";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::regex numbers(
+        "into 1 bytes \\(`memory`\\), got one that needs (\\d+) bytes with "
+        "all that helps computed again, and (\\d+) without it; ");
+    std::smatch found;
+    if (std::regex_search(text, found, numbers)) {
+      return {std::stoul(found[1]), std::stoul(found[2])};
+    }
+    ADD_FAILURE() << text;
+  }
+  return {};
+}
+
+Needed BytesOfStep(const SessionOptions& options, const Batches& batches) {
+  return BytesNeeded(options, [&](const SessionOptions& own) {
+    TrainingSession::Create(own)->Step(batches, 1e-3);
+  });
+}
+
+TEST(RecomputedSteps, FitIntoMemoryWithTheSameBits) {
+  const std::vector<Batches> steps = {TokenSteps(1, 64)[0]};
+  for (const char* recipe : {"off", "tensorwise"}) {
+    SCOPED_TRACE(recipe);
+    SessionOptions options = GptOptions(recipe, {});
+    const Outcome whole = Train(*TrainingSession::Create(options), steps);
+    const Needed needed = BytesOfStep(options, steps[0]);
+    EXPECT_LT(needed.least, needed.most);
+    const size_t middle = (needed.least + needed.most) / 2;
+    for (size_t memory : {needed.least, middle, needed.most}) {
+      options.memory = std::to_string(memory);
+      const Outcome tight = Train(*TrainingSession::Create(options), steps);
+      ExpectEqual(whole, tight);
+      const bool same = memory == needed.most;
+      const char* said =
+          same ? "nothing is computed again" : "run again in the backward: ";
+      EXPECT_NE(tight.remark.find(said), std::string::npos) << tight.remark;
+    }
+    options.memory = std::to_string(needed.least - 1);
+    EXPECT_THROW(TrainingSession::Create(options)->Step(steps[0], 1e-3), Error);
+    // What the user chooses is only compared.
+    options.memory = std::to_string(needed.most - 1);
+    options.recompute = {"none"};
+    EXPECT_THROW(TrainingSession::Create(options)->Step(steps[0], 1e-3), Error);
+  }
+}
+
+TEST(RecomputedSteps, FitMicroBatchesIntoMemory) {
+  SessionOptions options = GptOptions("tensorwise", {});
+  options.grad_accum = 2;
+  const std::vector<Batches> steps = {TokenSteps(2, 64)[0]};
+  const Needed needed = BytesOfStep(options, steps[0]);
+  EXPECT_LT(needed.least, needed.most);
+  const Outcome whole = Train(*TrainingSession::Create(options), steps);
+  options.memory = std::to_string((needed.least + needed.most) / 2);
+  const Outcome tight = Train(*TrainingSession::Create(options), steps);
+  ExpectEqual(whole, tight);
+  EXPECT_NE(tight.remark.find("run again in the backward: "),
+            std::string::npos);
+}
+
+// The session goes on with batches that fit.
+TEST(RecomputedSteps, RefuseABatchThatIsTooLarge) {
+  SessionOptions options = GptOptions("off", {});
+  const Batches small = TokenSteps(1, 16)[0], large = TokenSteps(1, 128)[0];
+  options.memory = std::to_string(BytesOfStep(options, large).least - 1);
+  auto session = TrainingSession::Create(options);
+  session->Step(small, 1e-3);
+  EXPECT_THROW(session->Step(large, 1e-3), Error);
+  EXPECT_EQ(session->Step(small, 1e-3).step, 2);
+}
+
+// The ranks have batches of 21, 21 and 22 samples, or of 32.
+TEST(RecomputedSteps, FitIntoTheMemoryOfRanks) {
+  const std::vector<Batches> steps = {TokenSteps(1, 64)[0]};
+  for (const Mesh& mesh : {Mesh{.dp = 3}, Mesh{.dp = 2}, Mesh{.tp = 2}}) {
+    for (Sharding what : {Sharding::kNone, Sharding::kParameters}) {
+      if (mesh.dp != 2 && what != Sharding::kNone) continue;
+      SCOPED_TRACE(ToString(mesh));
+      SessionOptions options = GptOptions("tensorwise", {});
+      options.shard.what = what;
+      const std::vector<RankRun> whole = TrainRanks(mesh, options, steps);
+      const Needed needed = BytesNeeded(
+          options,
+          [&](const SessionOptions& own) { TrainRanks(mesh, own, steps); });
+      options.memory = std::to_string((needed.least + needed.most) / 2);
+      const std::vector<RankRun> tight = TrainRanks(mesh, options, steps);
+      EXPECT_EQ(tight[0].steps[0].loss, whole[0].steps[0].loss);
+      ExpectSame(tight[0].weights, whole[0].weights);
+      EXPECT_NE(tight[0].steps[0].remark.find("run again in the backward: "),
+                std::string::npos);
+    }
   }
 }
 

@@ -223,8 +223,16 @@ const Option kOptions[] = {
         "", {.min = 0, .field = &O::loss_chunk_bytes}),
     Row("Chunk", "recompute", kList,
         "what the backward computes again instead of keeping it: blocks (the "
-        "layers that repeat), globs over modules, or none",
+        "layers that repeat), auto (what makes a step fit into `memory`, at "
+        "the least cost), globs over modules, or none (default: auto with "
+        "`memory`, else none)",
         "", {.field = &O::recompute}),
+    Row("Chunk", "memory", kText,
+        "memory that the program may use, on a GPU or in its process: 74GiB, "
+        "80GB, a number of bytes, or auto (all that there is); a step that "
+        "needs more is refused (default: no limit, but auto with "
+        "`recompute=auto`)",
+        "", {.field = &O::memory}),
     Row("Budget", "budget", kList,
         "NAME=N[k|M|G]: how much a file may ask for before a step runs: {}", "",
         {.names = BudgetNames, .of_one_start = true}),

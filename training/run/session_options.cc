@@ -15,6 +15,7 @@
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/step/loss.h"
+#include "training/step/step_limit.h"
 #include "training/step/static_scales.h"
 
 namespace onnx_fp8 {
@@ -364,6 +365,9 @@ SessionOptions SessionOptionsOf(const OptionSet& options,
                                 const std::string& model) {
   SessionOptions session;
   FillFields(options, &session);
+  if (!session.memory.empty() && session.memory != "auto") {
+    ParseMemory(session.memory);
+  }
   session.model = model;
   session.given = options.AllGiven();
   if (options.Find("loss")) session.loss = LossOf(options);

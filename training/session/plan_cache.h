@@ -11,6 +11,7 @@
 #include "graph/passes/specialize.h"
 #include "providers/run/executor.h"
 #include "training/session/collective_order.h"
+#include "training/step/fit_memory.h"
 #include "training/step/step_graph.h"
 #include "training/step/step_report.h"
 
@@ -71,6 +72,7 @@ struct PlannedStep {
   std::unique_ptr<Executor> executor;
   // Makes the copies that a micro step reads. Null: it reads none.
   std::shared_ptr<Quantizer> quantizer;
+  MemoryFit fit = {};  // with a limit of memory, in kinds that train
 
   // Behind the plan itself.
   Lacks lacks() const {

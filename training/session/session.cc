@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/available_memory.h"
 #include "base/check.h"
 #include "providers/run/executor.h"
 #include "providers/run/state_store.h"
@@ -21,10 +22,12 @@
 #include "training/session/export_model.h"
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
+#include "training/session/step_room.h"
 #include "training/state/carry_scales.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
 #include "training/step/data_parallel.h"
+#include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
 #include "training/step/read_init.h"
 #include "training/step/session_checks.h"
@@ -211,93 +214,6 @@ class StartedSteps {
   std::deque<StepResult> results_;
 };
 
-// The bytes that planned steps need of a device's memory.
-struct StepMemory {
-  size_t arena = 0;   // results and workspaces: one block, which they share
-  size_t state = 0;   // parameters, moments, scales; shared by name
-  size_t others = 0;  // batches, constants and outputs of each
-
-  size_t total() const { return arena + state + others; }
-};
-
-class Adder {
- public:
-  void Add(const PlannedStep& planned) {
-    const Plan& plan = planned.executor->plan();
-    AddShared(plan);
-    for (const Value* feed : plan.feeds) {
-      const Quantizer* quantizer = planned.quantizer.get();
-      const bool copy = quantizer && quantizer->graph().Find(feed->name);
-      if (!copy) memory_.others += BytesOf(*feed);
-    }
-    // A recorded step keeps its results and hands out copies.
-    for (const Value* value : plan.fetched) {
-      memory_.others += 2 * BytesOf(*value);
-    }
-    if (planned.quantizer) Add(*planned.quantizer);
-  }
-  StepMemory Sum() {
-    for (const auto& [name, bytes] : state_) memory_.state += bytes;
-    return memory_;
-  }
-
- private:
-  // Micro steps read the copies where they are.
-  void Add(const Quantizer& quantizer) {
-    if (!quantizers_.insert(&quantizer).second) return;
-    const Plan& plan = quantizer.executor().plan();
-    AddShared(plan);
-    for (const Value* value : plan.fetched) memory_.others += BytesOf(*value);
-  }
-
-  void AddShared(const Plan& plan) {
-    memory_.arena = std::max(memory_.arena, plan.arena_bytes);
-    for (const Value* value : plan.states) {
-      state_[value->name] = BytesOf(*value);
-    }
-    for (const Value* value : plan.constants) {
-      memory_.others += BytesOf(*value);
-    }
-  }
-
-  StepMemory memory_;
-  std::set<const Quantizer*> quantizers_;
-  std::map<std::string, size_t> state_;  // by name
-};
-
-// The memory of the plans and of the next one.
-StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next) {
-  Adder adder;
-  adder.Add(next);
-  for (const PlannedStep& planned : plans.plans()) adder.Add(planned);
-  return adder.Sum();
-}
-
-std::string Mebibytes(size_t bytes) {
-  return Concat((bytes + (1 << 20) - 1) >> 20, " MiB");
-}
-
-[[noreturn]] void FailWithoutRoom(const StepMemory& steps,
-                                  const DeviceMemory& device) {
-  Fail("expected ", steps.total(), " bytes of GPU memory for a step (",
-       steps.arena, " for results and workspaces, ", steps.state,
-       " for state, ", steps.others, " for batch, constants and outputs), got ",
-       device.free, " free of ", device.total,
-       "; a smaller `batch_size` with a larger `grad_accum`, `dtype` bfloat16, "
-       "and ranks that divide the state (`shard`) need less");
-}
-
-// "a step needs …; the GPU had …". Errors: it had too little.
-std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
-  if (steps.total() > device.free) FailWithoutRoom(steps, device);
-  return Concat("a step needs ", Mebibytes(steps.arena),
-                " for results and workspaces, in one block, ",
-                Mebibytes(steps.state), " for state and ",
-                Mebibytes(steps.others),
-                " for batch, constants and outputs; the GPU had ",
-                Mebibytes(device.free), " free of ", Mebibytes(device.total));
-}
-
 // What the first steps of a session, or its checkpoint, lay out for all later
 // graphs. Scales of a checkpoint go on in the slots that the first step lays
 // out.
@@ -369,6 +285,14 @@ class RunLayout {
     return measured && !layout_.slots->empty();
   }
 
+  // The layout with the slots of `step`, if there are no others yet.
+  StepLayout With(const StepGraph& step) const {
+    StepLayout layout = layout_;
+    if (!layout.slots) layout.slots = step.fp8.slots;
+    for (ScaleSlot& slot : *layout.slots) slot.amax = nullptr;
+    return layout;
+  }
+
   void Divide(const StepGraph& step) { layout_.splits = step.splits; }
   void Learn(const LossSpec& loss) { layout_.class_axis = loss.class_axis; }
 
@@ -416,7 +340,10 @@ class Session : public TrainingSession {
         sharded_(options.shard, ranks, *model_.graph, source_.sharded),
         plans_(options.max_plans),
         started_(*provider_),
-        memory_(provider_->Memory()) {
+        memory_(provider_->Memory()),
+        limit_(StepLimitOf(options, provider_->device(), [&] {
+          return memory_ ? memory_->free : AvailableMemory();
+        })) {
     CheckOptions(options.provider_options, ranks);
     if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
     for (Value* value : model_.graph->Initializers()) {
@@ -746,7 +673,9 @@ class Session : public TrainingSession {
                 ValuesOf(*model_.graph, feeds)};
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
-    return Planned(key, [&] { return NewPlan(key, input_gradients); });
+    return Planned(key, [&](const MemoryFit& fit) {
+      return NewPlan(key, input_gradients, fit);
+    });
   }
 
   // The plan for the key; `make` makes it if there is none.
@@ -755,7 +684,9 @@ class Session : public TrainingSession {
     PlannedStep* known = plans_.Find(key);
     const Lacks lacks =
         order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
-    PlannedStep& planned = known ? *known : Keep(make());
+    MemoryFit fit;
+    if (lacks == Lacks::kPlan) fit = FitForAllRanks(key, known);
+    PlannedStep& planned = known ? *known : Keep(make(fit));
     // Ranks also make their copies at the same time.
     if (lacks != Lacks::kNothing && planned.quantizer) {
       planned.quantizer->Forget();
@@ -767,12 +698,75 @@ class Session : public TrainingSession {
     return planned;
   }
 
-  PlannedStep NewPlan(PlanKey key, bool input_gradients) {
+  // What the graph of a batch computes again so that it fits. The rank with the
+  // largest batch decides for all: their collectives must match. Errors:
+  // nothing makes it fit.
+  MemoryFit FitForAllRanks(const PlanKey& key, const PlannedStep* known) {
+    const bool trains =
+        key.kind == StepKind::kTrain || key.kind == StepKind::kMicro;
+    if (!limit_ || !trains) return {};
+    const int decides = ranks_ ? RankOfLargest(*ranks_, key) : 0;
+    MemoryFit fit;
+    if (!ranks_ || ranks_->world().rank() == decides) {
+      layout_.Begin(key.kind);
+      fit = known ? known->fit
+                  : FitMemory(*limit_, HardwareOf(provider_->device()),
+                              RecomputesAutomatically(options_),
+                              [&](const RecomputeChooser& chooser) {
+                                return PlanOnPaper(key, chooser);
+                              });
+    }
+    if (ranks_) ShareFit(*ranks_, decides, &fit);
+    if (!fit.fits()) fit.Refuse();
+    if (!known) AddRemark(fit.Text());
+    return fit;
+  }
+
+  // With the state that the other plans of a step need.
+  PaperStep PlanOnPaper(const PlanKey& key, const RecomputeChooser& chooser) {
+    const KernelRegistry& kernels = provider_->Kernels();
+    const auto plan = [&](Graph& graph) {
+      return MakePlan(graph, kernels, provider_->device(), provider_->queue());
+    };
+    StepSource source = source_;
+    source.choose_recomputed = chooser;
+    PaperStep paper;
+    paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
+                                key.label, layout_.get());
+    Graph& graph = *paper.step.graph;
+    AddReport(paper.step, runner_);
+    FitToKernels(graph, kernels, options_, *evaluator_, runner_);
+    StepMemorySum sum;
+    std::shared_ptr<Graph> copies;
+    StepGraph apply;
+    if (key.kind == StepKind::kMicro) {
+      MicroSums sums;
+      sums.Add(paper.step);
+      apply = BuildApplyGraph(source, sums, layout_.With(paper.step));
+      AddReport(apply, runner_);
+      FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
+      sum.Add(plan(*apply.graph), nullptr);
+      copies = SplitQuantizer(graph, options_.shard.what, runner_);
+    }
+    if (copies) sum.AddCopies(plan(*copies));
+    paper.plan = plan(graph);
+    sum.Add(paper.plan, copies.get());
+    for (const PlannedStep& planned : plans_.plans()) sum.Add(planned);
+    const StepMemory memory = sum.Sum();
+    paper.arena = memory.arena;
+    paper.state = memory.state;
+    paper.others = memory.others;
+    return paper;
+  }
+
+  PlannedStep NewPlan(PlanKey key, bool input_gradients, const MemoryFit& fit) {
     const StepKind kind = key.kind;
     const bool lays_out = layout_.Begin(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
+    if (!fit.again.empty()) source.choose_recomputed = ChooserOf(fit);
     PlannedStep planned;
+    planned.fit = fit;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
                                   key.values, key.label, layout_.get());
     if (key.label) {
@@ -800,6 +794,7 @@ class Session : public TrainingSession {
     order_.Agree(kind, graph, true);
     if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
     planned.executor = MakeExecutor(planned.step.graph);
+    if (limit_) CheckLimit(MemoryOf(plans_, planned), *limit_);
     if (memory_) FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     return plans_.Keep(std::move(planned));
@@ -915,7 +910,7 @@ class Session : public TrainingSession {
 
   PlannedStep& PlanApply(const MicroSums& sums) {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
-    return Planned(key, [&] {
+    return Planned(key, [&](const MemoryFit&) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
       apply.key = key;
@@ -975,6 +970,7 @@ class Session : public TrainingSession {
   std::string remark_;          // for the step that is being started
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
+  std::optional<StepLimit> limit_;  // of the options
   bool said_memory_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.

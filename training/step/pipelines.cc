@@ -154,7 +154,9 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
 }
 
 bool Recomputes(const StepSource& source, StepKind kind) {
-  return !source.recompute.empty() &&
+  const bool searched = source.recompute == std::vector<std::string>{"auto"};
+  const bool chosen = !source.recompute.empty() && !searched;
+  return (source.choose_recomputed || chosen) &&
          (kind == StepKind::kTrain || kind == StepKind::kMicro);
 }
 
@@ -331,8 +333,8 @@ StepGraph BuildFileStep(const StepSource& source, StepKind kind,
   Append(&list, CleanUp());
   if (!trains) list.push_back({"DropIdleState", DropIdleState});
   if (Recomputes(source, kind)) {
-    list.push_back({"Recompute",
-                    [&](Graph&) { RecomputeInStep(source.recompute, &step); }});
+    list.push_back(
+        {"Recompute", [&](Graph&) { RecomputeInStep(source, {}, &step); }});
   }
   if (!step.loss.empty()) Append(&list, LossPasses(source));
   source.runner->Run(list, *step.graph);

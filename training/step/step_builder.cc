@@ -198,8 +198,16 @@ void StepBuilder::DropAmaxes(Graph& graph) {
   DropIdleAmaxes(graph, Roots(), &step_.fp8);
 }
 
+// Gradients wait for the update, unless they are released or become parts.
 void StepBuilder::Recompute(Graph&) {
-  RecomputeInStep(source_.recompute, &step_);
+  std::unordered_set<const Value*> kept;
+  const bool wait = step_.kind == StepKind::kTrain &&
+                    !source_.optimizer.release_gradients &&
+                    source_.shard.what <= Sharding::kOptimizer;
+  for (auto [param, gradient] : pairs_) {
+    if (wait) kept.insert(gradient);
+  }
+  RecomputeInStep(source_, kept, &step_);
 }
 
 void StepBuilder::Shard(Graph& graph) {
@@ -509,7 +517,9 @@ void StepBuilder::NameParameterGradients() {
   }
 }
 
-void RecomputeInStep(const std::vector<std::string>& what, StepGraph* step) {
+void RecomputeInStep(const StepSource& source,
+                     const std::unordered_set<const Value*>& kept,
+                     StepGraph* step) {
   Graph& graph = *step->graph;
   const Value* seed = graph.Find(step->gradient_names.seed);
   if (!seed) {
@@ -519,8 +529,16 @@ void RecomputeInStep(const std::vector<std::string>& what, StepGraph* step) {
   }
   graph.Sort();
   StepHalves halves(graph, seed);
-  RecomputeChoice choice = ChooseRecomputed(
-      {what, step->kind != StepKind::kMicro}, graph, halves.forward);
+  const bool copies = step->kind != StepKind::kMicro;
+  RecomputeChoice choice =
+      source.choose_recomputed
+          ? source.choose_recomputed(
+                {&graph,
+                 halves.forward,
+                 NodesThatMayRunAgain(halves.forward, copies),
+                 kept,
+                 {}})
+          : ChooseRecomputed({source.recompute, copies}, graph, halves.forward);
   RecomputeInBackward(graph, choice.nodes, &halves.backward);
   step->recomputed = std::move(choice.text);
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -116,10 +117,12 @@ class StepBuilder {
   std::set<const Value*> gradient_sums_;
 };
 
-// The backward of a step computes again what `what` chooses (RecomputeSpec).
-// Copies of weights that a micro step reads are made once, not again. Errors:
-// as ChooseRecomputed's; a step of another program, which does not say where
-// its backward begins.
-void RecomputeInStep(const std::vector<std::string>& what, StepGraph* step);
+// The backward of a step computes again what the source chooses. Copies of
+// weights that a micro step reads are made once, not again. `kept`: values that
+// will live to the end of the step. Errors: as ChooseRecomputed's; a step of
+// another program, which does not say where its backward begins.
+void RecomputeInStep(const StepSource& source,
+                     const std::unordered_set<const Value*>& kept,
+                     StepGraph* step);
 
 }  // namespace onnx_fp8

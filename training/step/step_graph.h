@@ -4,6 +4,7 @@
 // the graph that is planned. pipelines.cc has the passes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,8 @@
 #include "graph/fp8/fp8_rewrite.h"
 #include "graph/graph.h"
 #include "graph/passes/pass.h"
+#include "graph/passes/recompute.h"
+#include "graph/passes/recompute_auto.h"
 #include "graph/passes/specialize.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/sharding.h"
@@ -26,6 +29,9 @@
 namespace onnx_fp8 {
 
 struct FileStep;
+
+// Chooses what the backward computes again. All but the costs is filled in.
+using RecomputeChooser = std::function<RecomputeChoice(RecomputeProblem)>;
 
 enum class StepKind {
   kTrain,      // forward, backward, optimizer: a whole step
@@ -65,6 +71,9 @@ struct StepSource {
   // Not null: `model` is a training step (training/step/step_from_file.h), and
   // its own graph is run.
   const FileStep* step = nullptr;
+  // Decides in place of `recompute`; empty: `recompute` decides, and "auto"
+  // chooses nothing.
+  RecomputeChooser choose_recomputed = {};
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later

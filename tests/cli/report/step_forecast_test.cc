@@ -157,6 +157,43 @@ TEST(StepForecast, NoCopyOfAWeightLivesFromForwardToBackward) {
   }
 }
 
+// Activations are most of the memory of a long batch.
+TEST(StepForecast, ComputesAgainWhatDoesNotFit) {
+  TempDir dir;
+  ForecastSpec spec = SpecOf(Options(WriteChain(dir, 12)), {});
+  spec.data.batch_size = 4096;
+  const size_t whole = ForecastStep(spec).memory.total() + kDeviceReserve;
+  spec.session.memory = std::to_string(whole);
+  const StepForecast fits = ForecastStep(spec);
+  EXPECT_TRUE(fits.fit->fits());
+  EXPECT_TRUE(fits.fit->again.empty());
+  EXPECT_EQ(fits.fit->after, whole);
+
+  spec.session.memory = "1";
+  const StepForecast smallest = ForecastStep(spec);
+  EXPECT_FALSE(smallest.fit->fits());
+  EXPECT_EQ(smallest.fit->before, whole);
+  EXPECT_LT(smallest.fit->after, whole);
+  EXPECT_EQ(smallest.memory.total() + kDeviceReserve, smallest.fit->after);
+  EXPECT_NE(smallest.notes.back().find("`release_gradients` saves up to "),
+            std::string::npos)
+      << smallest.notes.back();
+
+  spec.session.memory = std::to_string(smallest.fit->after);
+  const StepForecast tight = ForecastStep(spec);
+  EXPECT_TRUE(tight.fit->fits());
+  EXPECT_FALSE(tight.fit->again.empty());
+  EXPECT_FALSE(tight.fit->ops.empty());
+  EXPECT_GT(tight.fit->time_share, 0);
+  EXPECT_LE(tight.memory.total() + kDeviceReserve, smallest.fit->after);
+  EXPECT_GT(tight.time.compute, fits.time.compute);
+
+  // A GPU of the data sheet has room.
+  spec.session.memory = "";
+  spec.session.recompute = {"auto"};
+  EXPECT_EQ(ForecastStep(spec).fit->limit, 80000000000u);
+}
+
 // A language model of linear layers of 32 features.
 std::string WriteTokens(const TempDir& dir, int64_t words) {
   constexpr int64_t kFeatures = 32;

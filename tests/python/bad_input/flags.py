@@ -150,6 +150,8 @@ for name, words, flags in [
     ("recompute_that_matches_nothing",
      "[m.onnx] --recompute head.* matches no module; the file names none",
      ["--recompute", "head.*"]),
+    ("memory_that_is_too_small",
+     "expected a step that fits into 1 bytes (--memory), got one that needs ", ["--memory", "1"]),
     ("include_that_matches_nothing",
      "[m.onnx] --include head.* matches no matrix product; `onnx-fp8 inspect` lists them",
      ["--include", "w,head.*", "--recipe", "tensorwise"]),
@@ -188,6 +190,9 @@ for name, words, flags in [
 ]:
     case(name, words, code=2, make=training(*flags), leaves=BEGUN)
 
+case("memory_that_is_no_size",
+     '--memory: expected auto or a size, as in 74GiB, 80GB, 512MiB or a number of bytes, got "lots"', code=2,
+     make=training("--memory", "lots"))
 case("delta_of_zero", "--delta: expected a number above 0, got 0", code=2, make=training("--delta", "0", loss="huber"))
 
 

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/recompute_auto.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "graph/dependence.h"
+#include "graph/node_notes.h"
+#include "graph/passes/repeated_blocks.h"
+#include "graph/print.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Most nodes that run again so that one value need not live.
+constexpr int kLongestChain = 16;
+// A round removes at least this part of the excess, so that there are few
+// rounds.
+constexpr size_t kRoundShare = 4;
+// Rounds in a row that help nothing before the search gives up.
+constexpr int kMostFailures = 32;
+
+size_t At(int i) { return static_cast<size_t>(i); }
+
+// Nodes that run again so that the results of the first one need not live.
+struct Chain {
+  std::vector<int> nodes;
+  size_t gain = 0;  // bytes freed when most are alive
+  double seconds = 0;
+};
+
+// Chains of nodes that are the same in all layers, in the order of their first
+// nodes.
+struct LayerChains {
+  int key;
+  std::vector<Chain> chains = {};
+  size_t gain = 0;
+  double seconds = 0;
+
+  double Worth() const { return static_cast<double>(gain) / seconds; }
+};
+
+// Numbers that nodes of one place in their layers share. Copies of weights
+// stand outside of layers: there the op and the types decide.
+std::vector<int> KeysOf(const std::vector<Node*>& forward) {
+  std::unordered_map<const Node*, int> keys;
+  int next = 0;
+  for (const RepeatedBlocks& run : FindRepeatedBlocks(forward)) {
+    size_t period = 0;
+    for (const auto& block : run.blocks) {
+      period = std::max(period, block.size());
+    }
+    for (size_t i = 0; i < run.blocks.size(); ++i) {
+      // The first block may lack its begin, the last one its end.
+      const auto& block = run.blocks[i];
+      const size_t skipped = i == 0 ? period - block.size() : 0;
+      for (size_t j = 0; j < block.size(); ++j) {
+        keys[block[j]] = next + static_cast<int>(skipped + j);
+      }
+    }
+    next += static_cast<int>(period);
+  }
+  const Dependences of(forward);
+  std::map<std::string, int> copies;
+  std::vector<int> list;
+  for (const Node* node : forward) {
+    auto known = keys.find(node);
+    if (known != keys.end()) {
+      list.push_back(known->second);
+    } else if (of.copies.contains(node)) {
+      std::string label = OpName(*node);
+      for (const Value* in : node->inputs()) {
+        label += in ? "|" + TypeText(*in) : "|";
+      }
+      const auto [copy, added] = copies.emplace(label, next);
+      next += added;
+      list.push_back(copy->second);
+    } else {
+      list.push_back(next++);
+    }
+  }
+  return list;
+}
+
+class Chooser {
+ public:
+  explicit Chooser(const RecomputeProblem& problem)
+      : problem_(problem),
+        memory_(*problem.graph, problem.forward.size(), problem.kept,
+                problem.costs),
+        keys_(KeysOf(problem.forward)),
+        uses_(problem.forward.size()),
+        again_(problem.forward.size()) {
+    for (const Node* node : memory_.nodes()) {
+      seconds_.push_back(problem.costs.seconds(*node));
+      result_.all_seconds += seconds_.back();
+    }
+    least_seconds_ = 1e-9 * result_.all_seconds + 1e-30;
+    for (Node* node : problem.forward) {
+      may_.push_back(problem.may.contains(node));
+    }
+  }
+
+  AutoRecompute Run(size_t budget) {
+    memory_.Simulate(again_);
+    result_.before = memory_.peak();
+    while (memory_.peak() > budget && Improve(budget)) {
+    }
+    TakeBack(std::max(budget, memory_.peak()));
+    memory_.Simulate(again_);
+    result_.after = memory_.peak();
+    Collect();
+    return std::move(result_);
+  }
+
+ private:
+  using Block = LiveMemory::Block;
+
+  // One round. False: nothing is left to choose.
+  bool Improve(size_t budget) {
+    const std::vector<LayerChains> groups = Candidates();
+    if (groups.empty()) return false;
+    const size_t excess = memory_.peak() - budget;
+    size_t count = 0, gain = 0;
+    while (count < groups.size() &&
+           (count == 0 || gain < excess / kRoundShare)) {
+      gain += groups[count++].gain;
+    }
+    const std::vector<LayerChains> best(
+        groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(count));
+    // A choice that frees less than half of its promise may hinder a better
+    // one.
+    for (size_t promised : {excess, size_t{0}}) {
+      if (Try(best, promised) || (count > 1 && Try({best.front()}, promised)) ||
+          TryPart(best.front(), promised)) {
+        failures_ = 0;
+        return true;
+      }
+    }
+    banned_.insert(best.front().key);
+    return ++failures_ < kMostFailures;
+  }
+
+  // A layer computed from the layer before it, and so on, would need them all
+  // at once: then one of two layers, of four, … drops its value.
+  bool TryPart(const LayerChains& group, size_t promised) {
+    for (size_t step = 2; step <= group.chains.size(); step *= 2) {
+      LayerChains part{group.key};
+      for (size_t i = 0; i < group.chains.size(); i += step) {
+        part.gain += group.chains[i].gain;
+        part.chains.push_back(group.chains[i]);
+      }
+      if (Try({part}, promised)) return true;
+    }
+    return false;
+  }
+
+  // The best groups first.
+  std::vector<LayerChains> Candidates() const {
+    std::map<int, LayerChains> by_key;
+    for (size_t i = 0; i < may_.size(); ++i) {
+      const auto node = static_cast<int>(i);
+      if (!may_[i] || again_[i] || banned_.contains(keys_[i])) continue;
+      if (FreedBy(node) == 0) continue;
+      Chain chain = BestChain(node);
+      if (chain.gain == 0) continue;
+      LayerChains& group =
+          by_key.try_emplace(keys_[i], LayerChains{keys_[i]}).first->second;
+      group.gain += chain.gain;
+      group.seconds += chain.seconds;
+      group.chains.push_back(std::move(chain));
+    }
+    std::vector<LayerChains> groups;
+    for (auto& [key, group] : by_key) groups.push_back(std::move(group));
+    std::ranges::stable_sort(groups, std::greater<>(), &LayerChains::Worth);
+    return groups;
+  }
+
+  // Whether nothing reads the block between its last reader of the forward and
+  // its first reader of the backward, with the peak between them.
+  bool RestsAtPeak(const Block& block) const {
+    const int peak = memory_.peak_time();
+    return !block.kept && !memory_.RunsInBackward(block.writer) &&
+           block.last_forward < peak && peak < block.first_backward;
+  }
+
+  size_t FreedBy(int node) const {
+    size_t bytes = 0;
+    for (int b : memory_.Writes(node)) {
+      const Block& block = memory_.blocks()[At(b)];
+      if (RestsAtPeak(block)) bytes += block.bytes;
+    }
+    return bytes;
+  }
+
+  // Bytes that a second run adds at the peak because it reads the block.
+  size_t Extends(const Block& block) const {
+    const bool there = block.kept || memory_.RunsInBackward(block.writer) ||
+                       block.last_backward > memory_.peak_time();
+    return there ? 0 : block.bytes;
+  }
+
+  // The node and the makers of its operands, as far as that is worth more than
+  // to let the operands live.
+  Chain BestChain(int node) const {
+    Chain chain, best;
+    std::vector<int> operands;  // blocks that would live longer
+    size_t freed = 0;
+    for (int next = node; next >= 0 && chain.nodes.size() < kLongestChain;
+         next = MakerOfLargest(&operands)) {
+      chain.nodes.push_back(next);
+      freed += FreedBy(next);
+      if (!MovesAlone(next)) chain.seconds += seconds_[At(next)];
+      for (int b : memory_.Reads(next)) {
+        const Block& block = memory_.blocks()[At(b)];
+        const bool made = std::ranges::count(chain.nodes, block.writer) > 0 ||
+                          std::ranges::count(operands, b) > 0;
+        if (!made && Extends(block) > 0) operands.push_back(b);
+      }
+      size_t kept = 0;
+      for (int b : operands) kept += memory_.blocks()[At(b)].bytes;
+      chain.gain = freed > kept ? freed - kept : 0;
+      chain.seconds = std::max(chain.seconds, least_seconds_);
+      if (chain.gain > 0 && (best.gain == 0 || IsBetter(chain, best))) {
+        best = chain;
+      }
+    }
+    return best;
+  }
+
+  // Whether only the backward reads the results: the node then runs once.
+  bool MovesAlone(int node) const {
+    return std::ranges::all_of(memory_.Writes(node), [&](int b) {
+      const Block& block = memory_.blocks()[At(b)];
+      return !block.kept && std::ranges::all_of(block.readers, [&](int reader) {
+        return At(reader) >= memory_.forward();
+      });
+    });
+  }
+
+  static bool IsBetter(const Chain& a, const Chain& b) {
+    return static_cast<double>(a.gain) * b.seconds >
+           static_cast<double>(b.gain) * a.seconds;
+  }
+
+  // Takes the largest operand whose maker may run again, with all others of
+  // this maker. kNever: there is none.
+  int MakerOfLargest(std::vector<int>* operands) const {
+    int largest = LiveMemory::kNever;
+    for (int b : *operands) {
+      const Block& block = memory_.blocks()[At(b)];
+      if (!may_[At(block.writer)]) continue;
+      if (largest < 0 || block.bytes > memory_.blocks()[At(largest)].bytes) {
+        largest = b;
+      }
+    }
+    if (largest < 0) return largest;
+    const int maker = memory_.blocks()[At(largest)].writer;
+    std::erase_if(*operands, [&](int b) {
+      return memory_.blocks()[At(b)].writer == maker;
+    });
+    return maker;
+  }
+
+  // Chooses the groups if the peak then falls, and by more than half of what
+  // they promise to free, or of `promised`, if that is less.
+  bool Try(const std::vector<LayerChains>& groups, size_t promised) {
+    const size_t before = memory_.peak();
+    size_t gain = 0;
+    Choice& choice = choices_.emplace_back();
+    for (const LayerChains& group : groups) {
+      gain += group.gain;
+      choice.chains.insert(choice.chains.end(), group.chains.begin(),
+                           group.chains.end());
+    }
+    const size_t enough = std::min(gain, promised) / 2;
+    Keep(&choice, choice.chains.size());
+    if (memory_.peak() < before && before - memory_.peak() > enough) {
+      return true;
+    }
+    Keep(&choice, 0);
+    choices_.pop_back();
+    return false;
+  }
+
+  // What a round has chosen; the first chains of it are kept.
+  struct Choice {
+    std::vector<Chain> chains;
+    size_t kept = 0;
+  };
+
+  void Keep(Choice* choice, size_t count) {
+    for (; choice->kept < count; ++choice->kept) {
+      for (int node : choice->chains[choice->kept].nodes) {
+        again_[At(node)] = ++uses_[At(node)] > 0;
+      }
+    }
+    while (choice->kept > count) {
+      for (int node : choice->chains[--choice->kept].nodes) {
+        again_[At(node)] = --uses_[At(node)] > 0;
+      }
+    }
+    memory_.Simulate(again_);
+  }
+
+  // From the last choice, which frees the fewest bytes for a second, as many
+  // chains as `limit` allows.
+  void TakeBack(size_t limit) {
+    for (size_t i = choices_.size(); i-- > 0;) {
+      Choice& choice = choices_[i];
+      size_t low = 0, high = choice.chains.size();
+      while (low < high) {
+        const size_t middle = (low + high) / 2;
+        Keep(&choice, middle);
+        if (memory_.peak() <= limit) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      Keep(&choice, high);
+    }
+  }
+
+  void Collect() {
+    for (size_t i = 0; i < problem_.forward.size(); ++i) {
+      const auto node = static_cast<int>(i);
+      const int viewed = memory_.ViewedBy(node);
+      const int maker = viewed < 0 ? node : memory_.blocks()[At(viewed)].writer;
+      if (!memory_.RunsInBackward(maker)) continue;
+      result_.nodes.insert(problem_.forward[i]);
+      if (viewed < 0 && !memory_.Moves(node)) result_.seconds += seconds_[i];
+    }
+  }
+
+  const RecomputeProblem& problem_;
+  LiveMemory memory_;
+  const std::vector<int> keys_;
+  std::vector<double> seconds_;  // by node
+  double least_seconds_ = 0;
+  std::vector<char> may_;  // by node of the forward, as the next two
+  std::vector<int> uses_;  // chains that have the node
+  std::vector<char> again_;
+  std::vector<Choice> choices_;
+  std::unordered_set<int> banned_;  // keys
+  int failures_ = 0;                // rounds since the last one that helped
+  AutoRecompute result_;
+};
+
+}  // namespace
+
+size_t PeakWith(const RecomputeProblem& problem,
+                const std::unordered_set<Node*>& again) {
+  LiveMemory memory(*problem.graph, problem.forward.size(), problem.kept,
+                    problem.costs);
+  std::vector<char> chosen;
+  for (Node* node : problem.forward) chosen.push_back(again.contains(node));
+  memory.Simulate(chosen);
+  return memory.peak();
+}
+
+AutoRecompute ChooseToFit(const RecomputeProblem& problem, size_t budget) {
+  return Chooser(problem).Run(budget);
+}
+
+}  // namespace onnx_fp8

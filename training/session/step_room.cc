@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/session/step_room.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/check.h"
+
+namespace onnx_fp8 {
+namespace {
+
+std::string Mebibytes(size_t bytes) {
+  return Concat((bytes + (1 << 20) - 1) >> 20, " MiB");
+}
+
+[[noreturn]] void FailWithoutRoom(const StepMemory& steps,
+                                  const DeviceMemory& device) {
+  Fail("expected ", steps.total(), " bytes of GPU memory for a step (",
+       steps.arena, " for results and workspaces, ", steps.state,
+       " for state, ", steps.others, " for batch, constants and outputs), got ",
+       device.free, " free of ", device.total,
+       "; a smaller `batch_size` with a larger `grad_accum`, `dtype` bfloat16, "
+       "and ranks that divide the state (`shard`) need less");
+}
+
+}  // namespace
+
+void StepMemorySum::Add(const PlannedStep& planned) {
+  const Quantizer* quantizer = planned.quantizer.get();
+  Add(planned.executor->plan(), quantizer ? &quantizer->graph() : nullptr);
+  if (quantizer && quantizers_.insert(quantizer).second) {
+    AddCopies(quantizer->executor().plan());
+  }
+}
+
+void StepMemorySum::Add(const Plan& plan, const Graph* copies) {
+  AddShared(plan);
+  for (const Value* feed : plan.feeds) {
+    const bool copy = copies && copies->Find(feed->name);
+    if (!copy) memory_.others += BytesOf(*feed);
+  }
+  // A recorded step keeps its results and hands out copies.
+  for (const Value* value : plan.fetched) {
+    memory_.others += 2 * BytesOf(*value);
+  }
+}
+
+void StepMemorySum::AddCopies(const Plan& plan) {
+  AddShared(plan);
+  for (const Value* value : plan.fetched) memory_.others += BytesOf(*value);
+}
+
+StepMemory StepMemorySum::Sum() const {
+  StepMemory memory = memory_;
+  for (const auto& [name, bytes] : state_) memory.state += bytes;
+  return memory;
+}
+
+void StepMemorySum::AddShared(const Plan& plan) {
+  memory_.arena = std::max(memory_.arena, plan.arena_bytes);
+  for (const Value* value : plan.states) {
+    state_[value->name] = BytesOf(*value);
+  }
+  for (const Value* value : plan.constants) {
+    memory_.others += BytesOf(*value);
+  }
+}
+
+StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next) {
+  StepMemorySum sum;
+  sum.Add(next);
+  for (const PlannedStep& planned : plans.plans()) sum.Add(planned);
+  return sum.Sum();
+}
+
+std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
+  if (steps.total() > device.free) FailWithoutRoom(steps, device);
+  return Concat("a step needs ", Mebibytes(steps.arena),
+                " for results and workspaces, in one block, ",
+                Mebibytes(steps.state), " for state and ",
+                Mebibytes(steps.others),
+                " for batch, constants and outputs; the GPU had ",
+                Mebibytes(device.free), " free of ", Mebibytes(device.total));
+}
+
+void CheckLimit(const StepMemory& steps, const StepLimit& limit) {
+  const size_t bytes = steps.total() + limit.reserve;
+  const MemoryFit fit = {.limit = limit.bytes,
+                         .reserve = limit.reserve,
+                         .before = bytes,
+                         .after = bytes};
+  if (!fit.fits()) fit.Refuse();
+}
+
+int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {
+  const int64_t size = ranks.world().size();
+  int64_t most = 0;
+  for (const auto& [name, shape] : key.shapes) most += NumElements(shape);
+  // Of equal ranks the first has the largest number.
+  most = most * size + size - 1 - ranks.world().rank();
+  ranks.world().AllReduce(Reduction::kMax, DType::kInt64, &most, &most, 1);
+  return static_cast<int>(size - 1 - most % size);
+}
+
+void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit) {
+  using Json = nlohmann::json;
+  const Json mine = {fit->limit,  fit->reserve,    fit->before,
+                     fit->after,  fit->again,      fit->ops,
+                     fit->blocks, fit->time_share, fit->hints};
+  std::vector<uint8_t> bytes = Json::to_cbor(mine);
+  auto size = static_cast<int64_t>(bytes.size());
+  ranks.world().Broadcast(&size, sizeof size, from);
+  bytes.resize(static_cast<size_t>(size));
+  ranks.world().Broadcast(bytes.data(), bytes.size(), from);
+  const Json shared = Json::from_cbor(bytes);
+  shared[0].get_to(fit->limit);
+  shared[1].get_to(fit->reserve);
+  shared[2].get_to(fit->before);
+  shared[3].get_to(fit->after);
+  shared[4].get_to(fit->again);
+  shared[5].get_to(fit->ops);
+  shared[6].get_to(fit->blocks);
+  shared[7].get_to(fit->time_share);
+  shared[8].get_to(fit->hints);
+}
+
+}  // namespace onnx_fp8

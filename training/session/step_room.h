@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether the plans of a session have room in memory.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+
+#include "collectives/mesh.h"
+#include "providers/plan/plan.h"
+#include "providers/provider.h"
+#include "training/session/plan_cache.h"
+#include "training/step/fit_memory.h"
+
+namespace onnx_fp8 {
+
+// The bytes that planned steps need of the memory.
+struct StepMemory {
+  size_t arena = 0;   // results and workspaces: one block, which they share
+  size_t state = 0;   // parameters, moments, scales; shared by name
+  size_t others = 0;  // batches, constants and outputs of each
+
+  size_t total() const { return arena + state + others; }
+};
+
+// Adds up plans.
+class StepMemorySum {
+ public:
+  void Add(const PlannedStep& planned);
+  // A plan that does not exist yet. `copies`: the graph that makes some of its
+  // feeds; null: none does.
+  void Add(const Plan& plan, const Graph* copies);
+  // The plan that makes copies of weights: micro steps read its outputs.
+  void AddCopies(const Plan& plan);
+
+  StepMemory Sum() const;
+
+ private:
+  void AddShared(const Plan& plan);
+
+  StepMemory memory_;
+  std::set<const Quantizer*> quantizers_;
+  std::map<std::string, size_t> state_;  // by name
+};
+
+// The memory of the plans and of the next one.
+StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next);
+
+// "a step needs …; the GPU had …". Errors: it had too little.
+std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device);
+
+// Errors: the steps need more than the limit.
+void CheckLimit(const StepMemory& steps, const StepLimit& limit);
+
+// The first rank whose inputs have the most elements. All ranks call this and
+// the next function at the same time.
+int RankOfLargest(const MeshRanks& ranks, const PlanKey& key);
+
+// Every rank gets the fit of the rank `from`.
+void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit);
+
+}  // namespace onnx_fp8

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/fit_memory.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "graph/node_notes.h"
+#include "graph/passes/repeated_blocks.h"
+#include "providers/report/memory_report.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Plans that the search makes, besides the first. The last of them is the
+// smallest that it can make.
+constexpr int kMostPlans = 5;
+
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
+
+// A result by which ranks know the node; null: it has none.
+const Value* FirstResult(const Node& node) {
+  for (const Value* out : node.outputs()) {
+    if (out) return out;
+  }
+  return nullptr;
+}
+
+// The costs of a step before its kernels are chosen, by the names of results in
+// a plan of the step. A value that the plan lacks costs nothing: it was fused
+// away.
+class CostsOfPlan {
+ public:
+  CostsOfPlan(const Plan& plan, const Hardware& hardware) {
+    for (const Step& step : plan.steps) {
+      const Value* first = FirstResult(*step.node);
+      if (!first) continue;
+      const double seconds =
+          SecondsOf(*step.node, hardware.gpu, hardware.efficiency);
+      all_seconds_ += seconds;
+      by_name_[first->name].seconds = seconds;
+      if (step.workspace >= 0) {
+        const Slot& slot = plan.slots[Index(step.workspace)];
+        by_name_[first->name].workspace = BytesOf(*slot.value);
+      }
+      for (const Value* out : step.node->outputs()) {
+        if (out) by_name_[out->name].bytes = BytesOf(*out);
+      }
+    }
+  }
+
+  double all_seconds() const { return all_seconds_; }
+
+  // This must outlive the result.
+  StepCosts Costs() const {
+    return {[this](const Value& value) { return At(value).bytes; },
+            [this](const Node& node) {
+              double seconds = 0;
+              for (const Value* out : node.outputs()) {
+                if (out) seconds += At(*out).seconds;
+              }
+              return seconds;
+            },
+            [this](const Node& node) {
+              size_t most = 0;
+              for (const Value* out : node.outputs()) {
+                if (out) most = std::max(most, At(*out).workspace);
+              }
+              return most;
+            }};
+  }
+
+ private:
+  struct CostsOfValue {
+    size_t bytes = 0, workspace = 0;
+    double seconds = 0;
+  };
+
+  CostsOfValue At(const Value& value) const {
+    const auto known = by_name_.find(value.name);
+    return known == by_name_.end() ? CostsOfValue{} : known->second;
+  }
+
+  std::unordered_map<std::string, CostsOfValue> by_name_;
+  double all_seconds_ = 0;
+};
+
+// The ops of the nodes, first the one with most bytes of results.
+std::vector<std::string> OpsOf(const std::unordered_set<Node*>& nodes,
+                               const StepCosts& costs) {
+  std::map<std::string, size_t> bytes;
+  for (const Node* node : nodes) {
+    for (const Value* out : node->outputs()) {
+      if (out) bytes[OpName(*node)] += costs.bytes(*out);
+    }
+  }
+  std::vector<std::string> ops;
+  for (const auto& [op, size] : bytes) ops.push_back(op);
+  std::ranges::stable_sort(ops, std::greater<>(),
+                           [&](const std::string& op) { return bytes.at(op); });
+  return ops;
+}
+
+size_t BlocksWith(const std::unordered_set<Node*>& nodes,
+                  const std::vector<Node*>& forward) {
+  size_t count = 0;
+  for (const RepeatedBlocks& run : FindRepeatedBlocks(forward)) {
+    for (const std::vector<Node*>& block : run.blocks) {
+      count += std::ranges::any_of(
+          block, [&](Node* node) { return nodes.contains(node); });
+    }
+  }
+  return count;
+}
+
+// What frees memory and is the user's to decide, in numbers.
+std::string HintsFor(const PaperStep& step) {
+  const size_t gradients =
+      MakeMemoryReport(step.plan, *step.step.graph, step.step.gradient_names)
+          .gradients_held_bytes;
+  const size_t arena = step.plan.arena_bytes;
+  std::string text;
+  if (gradients > 0) {
+    text += Concat("`release_gradients` saves up to ", MemoryText(gradients),
+                   " (gradients of parameters), ");
+  }
+  return text + Concat("half of the samples in `batch_size` up to ",
+                       MemoryText((arena - std::min(arena, gradients)) / 2),
+                       ", two ranks with `shard=parameters` up to ",
+                       MemoryText(step.state / 2), " (half of the state)");
+}
+
+class MemorySearch {
+ public:
+  MemorySearch(const StepLimit& limit, const Hardware& hardware,
+               const PlanOnPaper& plan)
+      : reserve_(limit.reserve), hardware_(hardware), plan_(plan) {
+    fit_.limit = limit.bytes;
+    fit_.reserve = limit.reserve;
+  }
+
+  MemoryFit Run(bool search) {
+    const PaperStep first = plan_({});
+    fit_.before = fit_.after = first.total() + reserve_;
+    if (fit_.fits()) return fit_;
+    fit_.hints = HintsFor(first);
+    if (search && !first.step.gradient_names.seed.empty()) Search(first);
+    return fit_;
+  }
+
+ private:
+  void Search(const PaperStep& first) {
+    const CostsOfPlan costs(first.plan, hardware_);
+    size_t excess = fit_.before - fit_.limit;
+    std::set<std::string> last;
+    for (int i = 0; i < kMostPlans && !fit_.fits(); ++i) {
+      if (i + 1 == kMostPlans) excess = kAll;
+      MemoryFit tried = fit_;
+      const PaperStep step = plan_([&](RecomputeProblem problem) {
+        return Choose(std::move(problem), costs, excess, &tried);
+      });
+      tried.after = step.total() + reserve_;
+      if (tried.after < fit_.after) {
+        fit_ = tried;
+        fit_.hints = HintsFor(step);
+      }
+      if (excess == kAll) break;
+      const bool stands = tried.again == last;
+      last = tried.again;
+      const size_t more =
+          tried.after > fit_.limit ? tried.after - fit_.limit : 0;
+      excess = stands || more > kAll - excess ? kAll : excess + more;
+    }
+  }
+
+  // Frees `excess` bytes where most are alive, on paper.
+  RecomputeChoice Choose(RecomputeProblem problem, const CostsOfPlan& costs,
+                         size_t excess, MemoryFit* tried) const {
+    problem.costs = costs.Costs();
+    const size_t before = PeakWith(problem, {});
+    const AutoRecompute found =
+        ChooseToFit(problem, before - std::min(before, excess));
+    tried->again.clear();
+    for (const Node* node : found.nodes) {
+      if (const Value* result = FirstResult(*node)) {
+        tried->again.insert(result->name);
+      }
+    }
+    tried->ops = OpsOf(found.nodes, problem.costs);
+    tried->blocks = BlocksWith(found.nodes, problem.forward);
+    tried->time_share =
+        costs.all_seconds() > 0 ? found.seconds / costs.all_seconds() : 0;
+    return {found.nodes, ""};
+  }
+
+  const size_t reserve_;
+  const Hardware hardware_;
+  const PlanOnPaper& plan_;
+  MemoryFit fit_;
+};
+
+}  // namespace
+
+Hardware HardwareOf(Device device) {
+  // Operations and bytes per second of a server's CPU, about.
+  constexpr GpuPeaks kCpu = {"cpu", 1e12, 1e12, 1e12, 5e10};
+  return {device == Device::kHost ? kCpu : KnownGpus().front()};
+}
+
+std::string MemoryFit::Text() const {
+  std::string text = Concat("`memory`: a step needs ", MemoryText(after),
+                            " of ", MemoryText(limit));
+  if (reserve > 0) {
+    text +=
+        Concat(", ", MemoryText(reserve), " of them in reserve for libraries");
+  }
+  if (again.empty()) return text + "; nothing is computed again";
+  text += Concat("; `recompute`: ", again.size(), " nodes (");
+  constexpr size_t kNamed = 3;
+  for (size_t i = 0; i < std::min(kNamed, ops.size()); ++i) {
+    text += (i > 0 ? ", " : "") + ops[i];
+  }
+  if (ops.size() > kNamed) {
+    text += Concat(" and ", ops.size() - kNamed, " other ops");
+  }
+  if (blocks > 0) text += Concat(", in ", blocks, " blocks");
+  const double percent = 100 * time_share;
+  char share[32];
+  std::snprintf(share, sizeof share, percent < 10 ? "%.1f" : "%.0f", percent);
+  return text +
+         Concat(") run again in the backward: ", MemoryText(before - after),
+                " less, about ", share, " % more time");
+}
+
+std::string MemoryFit::Complaint() const {
+  std::string got = Concat("one that needs ", after, " bytes");
+  if (reserve > 0) got += Concat(" (", reserve, " of them in reserve)");
+  if (after < before) {
+    got += Concat(" with all that helps computed again, and ", before,
+                  " without it");
+  }
+  return Concat("expected a step that fits into ", limit,
+                " bytes (`memory`), got ", got, hints.empty() ? "" : "; ",
+                hints);
+}
+
+void MemoryFit::Refuse() const { Fail(Complaint()); }
+
+MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
+                    bool search, const PlanOnPaper& plan) {
+  return MemorySearch(limit, hardware, plan).Run(search);
+}
+
+RecomputeChooser ChooserOf(const MemoryFit& fit) {
+  return [again = fit.again](const RecomputeProblem& problem) {
+    RecomputeChoice choice;
+    for (Node* node : problem.forward) {
+      const Value* result = FirstResult(*node);
+      if (result && again.contains(result->name)) choice.nodes.insert(node);
+    }
+    return choice;
+  };
+}
+
+std::string MemoryText(size_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
+  return text;
+}
+
+}  // namespace onnx_fp8

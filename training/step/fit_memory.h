@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The search for the cheapest plan that fits into memory: as few values as
+// possible are computed again.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "providers/plan/plan.h"
+#include "providers/report/roofline.h"
+#include "training/step/step_graph.h"
+#include "training/step/step_limit.h"
+
+namespace onnx_fp8 {
+
+// A step that was planned and does not run.
+struct PaperStep {
+  StepGraph step;  // with the provider's kernels
+  Plan plan;
+  // Bytes: the arena, which other plans share; state; batch, constants and
+  // outputs.
+  size_t arena = 0, state = 0, others = 0;
+
+  size_t total() const { return arena + state + others; }
+};
+
+// Plans a step whose backward computes again what the chooser says; empty:
+// nothing.
+using PlanOnPaper = std::function<PaperStep(const RecomputeChooser&)>;
+
+// A machine of which the search compares the times of nodes.
+struct Hardware {
+  GpuPeaks gpu;
+  Efficiency efficiency = {};
+};
+
+// The GPU that is likely, or numbers of a usual CPU: the shares of nodes in a
+// step's time differ little between machines of one kind.
+Hardware HardwareOf(Device device);
+
+// What the search has found.
+struct MemoryFit {
+  size_t limit = 0, reserve = 0;
+  size_t before = 0, after = 0;  // bytes of the step, reserve included
+  // A result of each node that runs again, by name. Ranks whose batches have
+  // other sizes have these names, too.
+  std::set<std::string> again;
+  std::vector<std::string> ops;  // of these nodes, by the bytes they free
+  size_t blocks = 0;             // layers that have such a node
+  double time_share = 0;         // of the step's time that they add
+  // If it does not fit: what would need less.
+  std::string hints;
+
+  bool fits() const { return after <= limit; }
+  // For the user: what runs again and what that costs; "" if nothing does.
+  std::string Text() const;
+  // If it does not fit: the bytes that are needed, the limit, and the hints.
+  std::string Complaint() const;
+  // Errors: always, with the complaint.
+  [[noreturn]] void Refuse() const;
+};
+
+// The plan as it is, if it fits. Otherwise the one that ChooseToFit makes fit
+// when its plan is exact, with as few tries as possible; at last the smallest.
+// `search`: false: only the plan as it is counts.
+MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
+                    bool search, const PlanOnPaper& plan);
+
+// Chooses the nodes of `fit`.
+RecomputeChooser ChooserOf(const MemoryFit& fit);
+
+// "12.3 GiB", "812 MiB".
+std::string MemoryText(size_t bytes);
+
+}  // namespace onnx_fp8
