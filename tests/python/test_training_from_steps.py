@@ -84,6 +84,8 @@ OPTIONS = {
     "float16": ["--recipe", "tensorwise", "--dtype", "float16", "--loss-scale", 1024, "--loss-scale-interval", 3],
     "sgd": ["--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--clip-norm", 0.5, "--weight-decay", 0.01,
             "--lr", 0.013, "--group", "*bias=weight_decay:0,lr_scale:0.3"],
+    "moments": ["--recipe", "delayed", "--moments", "bfloat16"],
+    "moments_hf": ["--optimizer", "adamw_hf", "--weight-decay", 0.01, "--moments", "bfloat16"],
     "layers": ["--recipe", "mxfp8", "--recipe-for", "*.proj=rowwise", "--exclude", "lm_head", "--freeze", "wpe*"],
 }
 
