@@ -131,3 +131,15 @@ def test_ranks_take_moments_over_unless_they_divide_them(tmp_path):
                                rtol=1e-5)
     codes, text = ranks(tmp_path / "parts", "--shard", "optimizer")
     assert 2 in codes and 0 not in codes and "expected whole state on each rank for the moments of a checkpoint" in text
+
+
+def test_moments_of_a_checkpoint_stay_floats(tmp_path):
+    run(*flags("mlp", tmp_path / "run", "--steps", 2))
+    given = ["--checkpoint", tmp_path / "c.ckpt"]
+    run("export", tmp_path / "run", "--checkpoint", ARTIFACTS / "mlp" / "checkpoint", "-o", tmp_path / "c.ckpt")
+    error = run(*flags("mlp", tmp_path / "narrow", "--steps", 1, *given, "--moments", "bfloat16"), code=2).stderr
+    assert "expected --moments float32 for the moments of a checkpoint, got bfloat16" in error
+    # A run whose moments are kept in 16 bits gives a checkpoint of floats.
+    run(*flags("mlp", tmp_path / "new", "--steps", 2, "--moments", "bfloat16"))
+    run("export", tmp_path / "new", "--checkpoint", ARTIFACTS / "mlp" / "checkpoint", "-o", tmp_path / "new.ckpt")
+    run(*flags("mlp", tmp_path / "taken", "--steps", 1, "--checkpoint", tmp_path / "new.ckpt"))

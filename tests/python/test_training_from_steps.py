@@ -85,6 +85,8 @@ OPTIONS = {
     "sgd": ["--optimizer", "sgd", "--momentum", 0.9, "--nesterov", "--clip-norm", 0.5, "--weight-decay", 0.01,
             "--lr", 0.013, "--group", "*bias=weight_decay:0,lr_scale:0.3"],
     "clipped": ["--optimizer", "sgd", "--clip-norm", "0.05:previous", "--lr", 0.1],
+    "moments": ["--recipe", "delayed", "--moments", "bfloat16"],
+    "moments_hf": ["--optimizer", "adamw_hf", "--weight-decay", 0.01, "--moments", "bfloat16"],
     "layers": ["--recipe", "mxfp8", "--recipe-for", "*.proj=rowwise", "--exclude", "lm_head", "--freeze", "wpe*"],
 }
 

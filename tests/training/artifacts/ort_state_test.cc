@@ -112,6 +112,25 @@ TEST(OrtState, ComesBackAsItWas) {
   }
 }
 
+// Theirs has floats of 32 bits.
+TEST(OrtState, MomentsIn16BitsAreWidened) {
+  OrtCheckpoint before = AfterSteps(7), after = AfterSteps(1);
+  TensorMap state = OptimizerState(before, "adamw", "file");
+  const TensorMap wide = state;
+  for (auto& [name, tensor] : state) {
+    if (name != "optimizer.step") {
+      tensor = ConvertTo(tensor, DType::kBFloat16);
+    }
+  }
+  for (const auto& [name, tensor] : before.trained) state[name] = tensor;
+  state["f"] = Filled({4}, 5);
+  TakeState(state, {.kind = "adamw", .moments = "bfloat16"}, "file", &after);
+  const TensorMap again = OptimizerState(after, "adamw", "file");
+  for (const auto& [name, tensor] : wide) {
+    EXPECT_TRUE(Identical(tensor, again.at(name))) << name;
+  }
+}
+
 TEST(OrtState, WithoutMomentsGivesZeros) {
   OrtCheckpoint c = AfterSteps(7);
   TensorMap state = {{"w", Filled({2, 3}, 1)},
