@@ -65,7 +65,8 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       memory.scaling += BytesOf(*value);
-    } else if (bound.contains(value) && IsFloat(value->dtype)) {
+    } else if (value->role == Role::kMoment ||
+               (bound.contains(value) && IsFloat(value->dtype))) {
       memory.moments += BytesOf(*value);
     }
   }

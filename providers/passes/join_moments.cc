@@ -20,44 +20,69 @@ bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
   return x->uses.size() == 1 && x->uses[0] == &reader && !IsReturned(graph, x);
 }
 
+bool AreRoundings(const Node& decode, const Node& encode) {
+  return decode.Is("Cast") && decode.in(0)->dtype == DType::kBFloat16 &&
+         (encode.Is("Cast") || encode.IsOurs("RoundStochastic")) &&
+         encode.out(0)->dtype == DType::kBFloat16;
+}
+
+// `encode` keeps the codes and scales that `decode` reads if `ok` is false.
+bool AreCodes(const Node& decode, const Node& encode, const Value* ok) {
+  return decode.IsOurs("DecodeMoment") &&
+         (encode.IsOurs("EncodeMoment") ||
+          encode.IsOurs("EncodeSecondMoment")) &&
+         encode.in(1) == decode.in(0) && encode.in(2) == decode.in(1) &&
+         encode.in(3) == ok;
+}
+
 // Nothing unless each moment of the update has its codec, which nobody else
-// reads.
+// reads, and all are of one kind.
 std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
+  const Value* ok = update.inputs().back();
   std::vector<Codec> codecs;
   for (size_t i = 1; i < update.outputs().size(); ++i) {
     const Value *in = update.in(kFirstMoment + i - 1), *out = update.out(i);
     Node* decode = in->producer;
-    if (!decode || !decode->Is("Cast") || !IsRead(graph, in, update) ||
-        decode->in(0)->dtype != DType::kBFloat16 || !out ||
-        out->uses.size() != 1) {
+    if (!decode || !IsRead(graph, in, update) || !out ||
+        out->uses.size() != 1 || !IsRead(graph, out, *out->uses[0])) {
       return {};
     }
     Node* encode = out->uses[0];
-    const bool encodes =
-        (encode->Is("Cast") || encode->IsOurs("RoundStochastic")) &&
-        encode->out(0)->dtype == DType::kBFloat16 &&
-        IsRead(graph, out, *encode);
-    if (!encodes) return {};
+    const bool fits =
+        AreRoundings(*decode, *encode) || AreCodes(*decode, *encode, ok);
+    if (!fits || (i > 1 && decode->op != codecs[0].decode->op)) return {};
     codecs.push_back({decode, encode});
   }
   return codecs;
 }
 
+// The draws are the last two operands of the node.
+void JoinDraws(Graph& graph, Node& update, const Node& encode) {
+  const size_t next = update.inputs().size(), seed = encode.inputs().size() - 2;
+  graph.SetInput(&update, next, encode.in(seed));
+  graph.SetInput(&update, next + 1, encode.in(seed + 1));
+  update.attributes.insert(encode.attributes.begin(), encode.attributes.end());
+}
+
 void Join(Graph& graph, Node& update, const std::vector<Codec>& codecs) {
+  std::vector<Value*> scales;
   for (size_t i = 0; i < codecs.size(); ++i) {
     auto [decode, encode] = codecs[i];
     graph.SetInput(&update, kFirstMoment + i, decode->in(0));
+    if (decode->in(1)) scales.push_back(decode->in(1));
     graph.RemoveNode(decode);
-    if (encode->IsOurs("RoundStochastic")) {
-      const size_t next = update.inputs().size();
-      graph.SetInput(&update, next, encode->in(1));
-      graph.SetInput(&update, next + 1, encode->in(2));
-      update.attributes.insert(encode->attributes.begin(),
-                               encode->attributes.end());
+    if (encode->IsOurs("RoundStochastic") ||
+        encode->IsOurs("EncodeSecondMoment")) {
+      JoinDraws(graph, update, *encode);
     }
-    Value* kept = encode->out(0);
-    graph.MoveOutput(kept, &update, 1 + i);
+    graph.MoveOutput(encode->out(0), &update, 1 + i);
+    if (encode->out(1)) {
+      graph.MoveToNewOutput(encode->out(1), &update, update.outputs().size());
+    }
     graph.RemoveNode(encode);
+  }
+  for (Value* scale : scales) {
+    graph.SetInput(&update, update.inputs().size(), scale);
   }
 }
 
