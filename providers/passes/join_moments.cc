@@ -20,23 +20,28 @@ bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
   return x->uses.size() == 1 && x->uses[0] == &reader && !IsReturned(graph, x);
 }
 
+bool Draws(const Node& encode) {
+  return encode.IsOurs("RoundStochastic") ||
+         encode.IsOurs("EncodeSecondMoment");
+}
+
 bool AreRoundings(const Node& decode, const Node& encode) {
   return decode.Is("Cast") && decode.in(0)->dtype == DType::kBFloat16 &&
-         (encode.Is("Cast") || encode.IsOurs("RoundStochastic")) &&
+         (encode.Is("Cast") || Draws(encode)) &&
          encode.out(0)->dtype == DType::kBFloat16;
 }
 
 // `encode` keeps the codes and scales that `decode` reads if `ok` is false.
 bool AreCodes(const Node& decode, const Node& encode, const Value* ok) {
   return decode.IsOurs("DecodeMoment") &&
-         (encode.IsOurs("EncodeMoment") ||
-          encode.IsOurs("EncodeSecondMoment")) &&
+         (encode.IsOurs("EncodeMoment") || Draws(encode)) &&
+         (decode.Int("squared", 0) != 0) == Draws(encode) &&
          encode.in(1) == decode.in(0) && encode.in(2) == decode.in(1) &&
          encode.in(3) == ok;
 }
 
 // Nothing unless each moment of the update has its codec, which nobody else
-// reads, and all are of one kind.
+// reads, all are of one kind, and the second one alone draws.
 std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
   const Value* ok = update.inputs().back();
   std::vector<Codec> codecs;
@@ -50,7 +55,9 @@ std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
     Node* encode = out->uses[0];
     const bool fits =
         AreRoundings(*decode, *encode) || AreCodes(*decode, *encode, ok);
-    if (!fits || (i > 1 && decode->op != codecs[0].decode->op)) return {};
+    const bool like_first = i == 1 || decode->op == codecs[0].decode->op;
+    const bool is_second = i == 2;
+    if (!fits || !like_first || Draws(*encode) != is_second) return {};
     codecs.push_back({decode, encode});
   }
   return codecs;
@@ -71,10 +78,7 @@ void Join(Graph& graph, Node& update, const std::vector<Codec>& codecs) {
     graph.SetInput(&update, kFirstMoment + i, decode->in(0));
     if (decode->in(1)) scales.push_back(decode->in(1));
     graph.RemoveNode(decode);
-    if (encode->IsOurs("RoundStochastic") ||
-        encode->IsOurs("EncodeSecondMoment")) {
-      JoinDraws(graph, update, *encode);
-    }
+    if (Draws(*encode)) JoinDraws(graph, update, *encode);
     graph.MoveOutput(encode->out(0), &update, 1 + i);
     if (encode->out(1)) {
       graph.MoveToNewOutput(encode->out(1), &update, update.outputs().size());
