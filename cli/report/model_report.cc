@@ -292,6 +292,7 @@ class Reporter {
         LossChunkBytes(options_.loss_chunk_bytes, options_.provider),
         options_.recompute,
         1,
+        options_.seed,
         evaluator_.get(),
         false,
         options_.budgets,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/schemas/draws.h"
 
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
 #include "base/check.h"
 
 namespace onnx_fp8 {
@@ -70,6 +74,27 @@ std::string DrawText() {
                 kPlaces, "in4 = BitwiseXor (place_high, key3)\n",
                 Mix("in4", "key4"), "in5 = BitwiseXor (place_low, key4)\n",
                 Mix("in5", "draw"), kShare);
+}
+
+std::string PowerOfTwoText(int least, int bits) {
+  auto constant = [](const std::string& name, int exponent) {
+    char text[32];
+    char* end =
+        std::to_chars(text, text + sizeof text, std::ldexp(1, exponent)).ptr;
+    return Concat(name, " = Constant <value = double {",
+                  std::string_view(text, end), "}> ()\n");
+  };
+  std::string body = constant("power_0", least);
+  for (int i = 0; i < bits; ++i) {
+    const std::string from = Concat("power_", i);
+    const std::string to =
+        i + 1 < bits ? Concat("power_", i + 1) : std::string("power");
+    body += Concat(constant(from + "_by", 1 << (bits - 1 - i)), from,
+                   "_up = Mul (", from, ", ", from, "_by)\n", from,
+                   "_fits = GreaterOrEqual (magnitude, ", from, "_up)\n", to,
+                   " = Where (", from, "_fits, ", from, "_up, ", from, ")\n");
+  }
+  return body;
 }
 
 std::vector<AttributeDefinition> DrawAttributes() {

@@ -17,15 +17,10 @@ namespace onnx_fp8 {
 // (int64[1] {-1}), and more.
 std::string DrawText();
 
-// `power`: the power of two in `magnitude`, both double (Rump, Ogita and Oishi
-// 2008, Algorithm 3.5, which is exact in double for all floats).
-inline constexpr char kPowerOfTwoText[] = R"(
-  phi = Constant <value = double {4503599627370497}> ()
-  below_one = Constant <value = double {0.9999999999999999}> ()
-  q = Mul (magnitude, phi)
-  q_down = Mul (q, below_one)
-  power = Sub (q, q_down)
-)";
+// `power`: the largest power of two that is at most `magnitude` (both double),
+// from 2^least to 2^(least + 2^bits - 1). It is found bit by bit of the
+// exponent: onnxruntime reorders the factors of shorter formulas.
+std::string PowerOfTwoText(int least, int bits);
 
 // `stream` (32 bits) is the tensor's; the others are ElementPlaces.
 std::vector<AttributeDefinition> DrawAttributes();

@@ -95,7 +95,7 @@ constexpr char kNearestText[] = R"(
   rounded = Cast <to: int = 1> (nearest)
 )";
 
-// Units are 2^-3 of the power of two in the quotient, at least 2^-9. All is
+// A unit is 2^-3 of the power of two in the quotient, at least 2^-9. All is
 // exact in double.
 constexpr char kRootText[] = R"(
   quotient_d = Cast <to: int = 11> (quotient)
@@ -104,8 +104,7 @@ constexpr char kRootText[] = R"(
 )";
 constexpr char kStochasticText[] = R"(
   eighth = Constant <value = double {0.125}> ()
-  unit_or_less = Mul (power, eighth)
-  unit = Max (unit_or_less, least_root)
+  unit = Mul (power, eighth)
   units = Div (magnitude, unit)
   x_shape = Shape (x)
   shares = Reshape <allowzero = 1> (share, x_shape)
@@ -140,7 +139,7 @@ const std::string& EncodeSecondBody() {
   static const std::string body = Concat(
       "(x, codes, scale, ok, seed, update) => (new_codes, new_scale) {\n",
       "  real = Sqrt (x)", BlockText("x"), kScaleText, DrawText(), kRootText,
-      kPowerOfTwoText, kStochasticText, kKeepText);
+      PowerOfTwoText(-6, 4), kStochasticText, kKeepText);
   return body;
 }
 

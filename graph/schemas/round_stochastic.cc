@@ -10,13 +10,10 @@
 namespace onnx_fp8 {
 namespace {
 
-// |x| is some units, 2^-7 of the power of two in |x|, at least bfloat16's
-// smallest number. All is exact in double.
+// |x| is some units, 2^-7 of the power of two in |x|. All is exact in double.
 constexpr char kRound[] = R"(
   to_unit = Constant <value = double {0.0078125}> ()
-  unit_or_less = Mul (power, to_unit)
-  least = Constant <value = double {9.183549615799121e-41}> ()
-  unit = Max (unit_or_less, least)
+  unit = Mul (power, to_unit)
   units = Div (magnitude, unit)
   moved = Add (units, share)
   kept = Floor (moved)
@@ -46,7 +43,7 @@ const std::string& Body() {
   x_d = Cast <to: int = 11> (flat)
   magnitude = Abs (x_d)
 )",
-             kPowerOfTwoText, kRound);
+             PowerOfTwoText(-126, 8), kRound);
   return body;
 }
 
