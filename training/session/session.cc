@@ -784,6 +784,7 @@ class Session : public TrainingSession {
       plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
       AddRemark(planned.step.recomputed);
+      AddRemark(planned.step.moments);
     }
     planned.key = std::move(key);
     return planned;
@@ -915,6 +916,7 @@ class Session : public TrainingSession {
     return Planned(key, [&] {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
+      AddRemark(apply.step.moments);
       apply.key = key;
       return apply;
     });

@@ -6,15 +6,18 @@
 #include <cmath>
 #include <limits>
 
+#include "base/parallel.h"
 #include "providers/cpu/math/draw_runs.h"
 #include "providers/cpu/math/float8_kernels.h"
 #include "providers/cpu/math/narrow_floats.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/round_stochastic.h"
-#include "providers/cpu/tasks.h"
 
 namespace onnx_fp8 {
 namespace {
+
+// Elements per task.
+constexpr int64_t kMomentGrain = 16384;
 
 // x[i] = code · scale, whose codes are in x.
 void ScaleBlock(float scale, bool is_square, float* x, int64_t n) {
@@ -114,7 +117,7 @@ void ForMomentPieces(const MomentBlocks& blocks,
   if (blocks.rows == 0 || blocks.columns == 0) return;
   const int64_t widest = std::min(blocks.columns, kMomentBlock);
   const int64_t at_once = kMomentPiece / widest;
-  const int64_t grain = std::max(kGrain / widest, at_once);
+  const int64_t grain = std::max(kMomentGrain / widest, at_once);
   ParallelFor(blocks.count(), grain, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; b += at_once) {
       const int64_t begin = blocks.Begin(b);
