@@ -382,7 +382,9 @@ class Reporter {
   void Closed(const Shapes& shapes) {
     StepGraph step = Build(shapes);
     AddLayers(step);
-    if (!step.recomputed.empty()) report_.notes.push_back(step.recomputed);
+    for (const std::string& note : {step.recomputed, step.moments}) {
+      if (!note.empty()) report_.notes.push_back(note);
+    }
     report_.specialize = step.specialized;
     NoteUnread(step.specialized);
     for (const GemmDecision& d : step.fp8.decisions) {

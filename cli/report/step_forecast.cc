@@ -126,7 +126,9 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
       MakeStepSource(options, model, *evaluator, runner, spec.mesh);
   StepGraph step = BuildStepGraph(source, StepKind::kTrain, shapes, false,
                                   ResolveValues(model.Inputs(), spec.values));
-  if (!step.recomputed.empty()) forecast.notes.push_back(step.recomputed);
+  for (const std::string& note : {step.recomputed, step.moments}) {
+    if (!note.empty()) forecast.notes.push_back(note);
+  }
   forecast.tokens = TokensOf(*step.graph, model.loss.label);
   AddReport(step, runner);
   const ProviderKernels provider = KernelsOf(options.provider);
