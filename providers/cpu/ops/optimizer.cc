@@ -355,7 +355,7 @@ MomentCodec CodesIn(const KernelContext& ctx, size_t codes) {
 void DecodeMoment(KernelContext& ctx) {
   MomentCodec codec = CodesIn(ctx, 0);
   codec.is_square = ctx.Int("squared", 0) != 0;
-  float* x = ctx.Out(0).data<float>();
+  float* x = ctx.Out(0, DType::kFloat, ctx.In(0).shape()).data<float>();
   ForMomentPieces(codec.blocks, [=](int64_t begin, int64_t n) {
     codec.Decode(begin, n, x + begin);
   });
@@ -367,13 +367,18 @@ void EncodeMoment(KernelContext& ctx) {
   MomentCodec codec = CodesIn(ctx, 1);
   CheckOperand(ctx, 0, DType::kFloat, ctx.In(1).shape());
   CheckOperand(ctx, 3, DType::kBool, {});
+  Tensor* out[2];
+  for (size_t i : {0, 1}) {
+    const Tensor& old = ctx.In(1 + i);
+    out[i] = &ctx.Out(i, old.dtype(), old.shape());
+  }
   if (!ctx.In(3).data<bool>()[0]) {
-    for (size_t i : {0, 1}) CopyBytes(ctx.In(1 + i), ctx.Out(i));
+    for (size_t i : {0, 1}) CopyBytes(ctx.In(1 + i), *out[i]);
     return;
   }
   codec.is_square = kSquare;
-  codec.out = ctx.Out(0).raw();
-  codec.scales_out = ctx.Out(1).data<float>();
+  codec.out = out[0]->raw();
+  codec.scales_out = out[1]->data<float>();
   if (kSquare) {
     for (size_t i : {4, 5}) CheckOperand(ctx, i, DType::kInt64, {});
     const DrawSettings draws = DrawSettingsOf(ctx);
