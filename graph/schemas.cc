@@ -18,7 +18,7 @@ Table MakeTable() {
   Table table;
   for (auto* list :
        {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, LossOps,
-        RotaryOps, RoundStochasticOps, RoundToOps, QuantizeOps,
+        MomentOps, RotaryOps, RoundStochasticOps, RoundToOps, QuantizeOps,
         QuantizeBlockOps, QuantizePaddedOps, ProductSumOps, GradientOps,
         OptimizerOps, StraightThroughOps}) {
     for (OpDefinition& op : list()) {

@@ -35,11 +35,13 @@ struct OptimizerSpec {
   // an amax of the forward is not finite. After that, elements whose gradient
   // is not finite keep their values. Needs clip_norm 0 or clip_previous.
   bool release_gradients = false;
-  // How the moments of float parameters are kept: "float32" or "bfloat16". An
-  // update reads them as floats, and its new moments are rounded after it: a
-  // mean of squares stochastically, by draws from the run's seed, the number of
-  // the update, the tensor's name and the element's place, others to the
-  // nearest. Those of double parameters are double.
+  // How the moments of float parameters are kept: "float32", "bfloat16" or
+  // "fp8". An update reads them as floats, and its new moments are rounded
+  // after it: a mean of squares stochastically, by draws from the run's seed,
+  // the number of the update, the tensor's name and the element's place, others
+  // to the nearest. Those of double parameters are double. With "fp8" a block
+  // of 128 elements of a row has a scale; vectors, tensors of fewer than 4,096
+  // elements, and parts of ranks that cut a block keep floats.
   std::string moments = "float32";
   std::vector<ParameterGroup> groups;
 };

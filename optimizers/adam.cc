@@ -8,7 +8,7 @@ namespace {
 
 void AppendAdamOp(Builder& b, const char* op, const Update& update,
                   const OptimizerSpec& spec) {
-  AppendUpdate(b, op, update, spec, {kExpAvg, kExpAvgSq},
+  AppendUpdate(b, op, update, {kExpAvg, kExpAvgSq},
                {update.step, update.lr, update.grad_scale, update.ok},
                {{"one_minus_beta1", static_cast<float>(1 - spec.beta1)},
                 {"one_minus_beta2", static_cast<float>(1 - spec.beta2)},

@@ -9,6 +9,7 @@
 #include "base/glob.h"
 #include "base/hash.h"
 #include "graph/builder.h"
+#include "graph/moment_shapes.h"
 #include "onnx_fp8/option_error.h"
 #include "optimizers/update.h"
 
@@ -153,23 +154,66 @@ void CheckParameters(const std::vector<ParameterGradient>& parameters,
   }
 }
 
-// A new moment as the state keeps it. To the nearest, a mean of squares would
-// stand still: where beta2 is 0.999, a step moves it by less than half a unit
-// in the last place of a bfloat16.
-Value* Kept(Builder& b, const Update& update, const std::string& moment,
-            DType dtype, Value* next) {
-  if (dtype != DType::kBFloat16 || moment != kExpAvgSq) {
-    return b.Cast(next, dtype);
+// The state of a moment.
+struct Moment {
+  std::string name;  // of the parameter and of the moment
+  bool is_square;    // a mean of squares
+  Value* kept;
+  Value* scale;  // of codes; null: the moment is no codes
+};
+
+Moment AddMoment(Graph& graph, const Update& update,
+                 const std::string& moment) {
+  const Shape& shape = *update.param->shape;
+  Moment added = {update.param->name + "." + moment, moment == kExpAvgSq};
+  added.kept = State(graph, update.names, added.name, Role::kMoment,
+                     Tensor::Zeros(update.moments, shape));
+  if (IsFloat8(update.moments)) {
+    added.scale =
+        State(graph, update.names, added.name + kMomentScale, Role::kMoment,
+              Tensor::Zeros(DType::kFloat, MomentScaleShape(shape)));
   }
-  const std::string name = update.param->name + "." + moment;
+  return added;
+}
+
+// The moment as the update reads it.
+Value* Decoded(Builder& b, const Update& update, const Moment& moment) {
+  if (!moment.scale) return b.Cast(moment.kept, update.param->dtype);
+  return b.Op("DecodeMoment", {moment.kept, moment.scale},
+              {{"squared", static_cast<int64_t>(moment.is_square)}}, kDomain);
+}
+
+Attributes DrawsOf(const Update& update, const Moment& moment) {
   const ElementPlaces& at = update.places;
-  return b.Op("RoundStochastic", {next, update.seed, update.drawn},
-              {{"stream", static_cast<int64_t>(Hash(name) & 0xFFFFFFFF)},
-               {"shift", at.shift},
-               {"run", at.run},
-               {"stride", at.stride},
-               {"begin", at.begin}},
-              kDomain);
+  return {{"stream", static_cast<int64_t>(Hash(moment.name) & 0xFFFFFFFF)},
+          {"shift", at.shift},
+          {"run", at.run},
+          {"stride", at.stride},
+          {"begin", at.begin}};
+}
+
+// Binds the moment to `next` as the state keeps it. To the nearest, a mean of
+// squares would stand still: where beta2 is 0.999, a step moves it by less than
+// half a unit in the last place of a bfloat16.
+void BindMoment(Builder& b, const Update& update, const Moment& moment,
+                Value* next) {
+  Graph& graph = b.graph();
+  if (moment.scale) {
+    std::vector<Value*> inputs = {next, moment.kept, moment.scale, update.ok};
+    if (moment.is_square) {
+      inputs.insert(inputs.end(), {update.seed, update.number});
+    }
+    std::vector<Value*> made = b.Ops(
+        moment.is_square ? "EncodeSecondMoment" : "EncodeMoment", inputs, 2,
+        moment.is_square ? DrawsOf(update, moment) : Attributes{}, kDomain);
+    Bind(graph, moment.kept, made[0]);
+    return Bind(graph, moment.scale, made[1]);
+  }
+  const bool draws = update.moments == DType::kBFloat16 && moment.is_square;
+  Bind(graph, moment.kept,
+       draws ? b.Op("RoundStochastic", {next, update.seed, update.number},
+                    DrawsOf(update, moment), kDomain)
+             : b.Cast(next, update.moments));
 }
 
 // Whether a moment of a parameter is rounded stochastically.
@@ -177,7 +221,7 @@ bool Draws(const OptimizerSpec& spec,
            const std::vector<ParameterGradient>& parameters) {
   return Find(spec.kind).squares &&
          std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
-           return MomentDType(spec, p.param->dtype) == DType::kBFloat16;
+           return MomentDType(spec, p) != p.param->dtype;
          });
 }
 
@@ -205,7 +249,7 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   CheckRange("clip_norm", spec.clip_norm, kNone);
   const std::vector<std::string> formats = MomentFormats();
   Check(std::ranges::count(formats, spec.moments) > 0,
-        "expected moments float32 or bfloat16, got ", spec.moments);
+        "expected moments float32, bfloat16 or fp8, got ", spec.moments);
   Check(!spec.clip_previous || spec.clip_norm > 0,
         "expected clip_norm above 0 with clip_previous, got 0");
   if (spec.release_gradients && spec.clip_norm > 0 && !spec.clip_previous) {
@@ -238,11 +282,23 @@ void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
   }
 }
 
-std::vector<std::string> MomentFormats() { return {"float32", "bfloat16"}; }
+std::vector<std::string> MomentFormats() {
+  return {"float32", "bfloat16", "fp8"};
+}
 
-DType MomentDType(const OptimizerSpec& spec, DType parameter) {
-  const bool narrow = spec.moments == "bfloat16" && parameter == DType::kFloat;
-  return narrow ? DType::kBFloat16 : parameter;
+bool MayKeepCodes(const Shape& whole) {
+  return whole.size() >= 2 && NumElements(whole) >= 4096;
+}
+
+DType MomentDType(const OptimizerSpec& spec,
+                  const ParameterGradient& parameter) {
+  const Value& param = *parameter.param;
+  if (param.dtype != DType::kFloat) return param.dtype;
+  if (spec.moments == "bfloat16") return DType::kBFloat16;
+  const Shape& whole = parameter.whole.empty() ? *param.shape : parameter.whole;
+  const bool codes =
+      spec.moments == "fp8" && MayKeepCodes(whole) && !parameter.cuts_blocks;
+  return codes ? DType::kE4M3 : param.dtype;
 }
 
 void Bind(Graph& graph, Value* state, Value* next) {
@@ -251,29 +307,25 @@ void Bind(Graph& graph, Value* state, Value* next) {
 }
 
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
-                  const OptimizerSpec& spec,
                   const std::vector<std::string>& moments,
                   const std::vector<Value*>& scalars, Attributes attributes) {
   Graph& graph = b.graph();
-  const DType kept = MomentDType(spec, update.param->dtype);
   attributes["weight_decay"] = static_cast<float>(update.weight_decay);
   attributes["lr_scale"] = static_cast<float>(update.lr_scale);
   std::vector<Value*> inputs = {update.param,
                                 b.Cast(update.grad, update.param->dtype)};
-  std::vector<Value*> states;
+  std::vector<Moment> states;
   for (const std::string& moment : moments) {
-    states.push_back(State(graph, update.names,
-                           update.param->name + "." + moment, Role::kMoment,
-                           Tensor::Zeros(kept, *update.param->shape)));
-    inputs.push_back(b.Cast(states.back(), update.param->dtype));
+    states.push_back(AddMoment(graph, update, moment));
+    inputs.push_back(Decoded(b, update, states.back()));
   }
-  for (Value* scalar : scalars) inputs.push_back(scalar);
+  inputs.insert(inputs.end(), scalars.begin(), scalars.end());
   std::vector<Value*> next =
       b.Ops(op, inputs, 1 + moments.size(), std::move(attributes), kDomain);
   next[0]->producer->name = update.name;
   Bind(graph, update.param, next[0]);
   for (size_t i = 0; i < moments.size(); ++i) {
-    Bind(graph, states[i], Kept(b, update, moments[i], kept, next[1 + i]));
+    BindMoment(b, update, states[i], next[1 + i]);
   }
 }
 
@@ -327,9 +379,10 @@ OptimizerValues AppendOptimizer(
                   .grad_scale = scale,
                   .ok = values.ok,
                   .names = names,
+                  .moments = MomentDType(spec, p),
                   .places = p.places,
                   .seed = seed_state,
-                  .drawn = step};
+                  .number = step};
     for (const ParameterGroup& group : spec.groups) {
       if (!Matches(group.pattern, p)) continue;
       update.weight_decay = group.weight_decay.value_or(update.weight_decay);

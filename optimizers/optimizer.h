@@ -40,6 +40,9 @@ struct ParameterGradient {
   // have the other parts.
   std::vector<std::string> divided_by = {};
   ElementPlaces places = {};  // of its elements in that tensor
+  Shape whole = {};           // that tensor's; empty: the parameter is whole
+  // Whether the part begins or ends within a block of kMomentBlock elements.
+  bool cuts_blocks = false;
 };
 
 // Moments of all optimizers. Their state has the parameter's name, a dot and
@@ -52,8 +55,18 @@ inline constexpr const char* kMoments[] = {kExpAvg, kExpAvgSq, kMomentumBuffer};
 // The values of OptimizerSpec::moments.
 std::vector<std::string> MomentFormats();
 
-// The dtype in which moments of a parameter of that dtype are kept.
-DType MomentDType(const OptimizerSpec& spec, DType parameter);
+// The scales of a moment that is kept as codes: state with the moment's name
+// and this end.
+inline constexpr char kMomentScale[] = ".scale";
+
+// Whether the moments of a tensor of that shape are worth the scales of codes:
+// it has rows, and 4,096 elements or more.
+bool MayKeepCodes(const Shape& whole);
+
+// The dtype in which moments of the parameter are kept. kE4M3: as codes, with a
+// float for each block (base/moment_codes.h).
+DType MomentDType(const OptimizerSpec& spec,
+                  const ParameterGradient& parameter);
 
 // The wish for a state's name → the name that it gets.
 using StateNames = std::function<std::string(const std::string&)>;

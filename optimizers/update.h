@@ -19,14 +19,15 @@ struct Update {
   std::string name;  // of the node
   double weight_decay;
   double lr_scale;
-  Value* step;  // number of this update, from 1
+  Value* step;  // number of this update in the formula, from 1
   Value* lr;
   Value* grad_scale;
   Value* ok;
   const StateNames& names;
+  DType moments;  // in which they are kept
   ElementPlaces places;
-  Value* seed;   // of the draws; null: nothing is drawn
-  Value* drawn;  // number of this update, for the draws
+  Value* seed;    // of the draws; null: nothing is drawn
+  Value* number;  // of this update, which draws read
 };
 
 // Adds the update node, its moments and the bindings to the graph.
@@ -55,9 +56,8 @@ void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
 
 // For an AppendFunction: adds a node `op` (param, grad, moments…, scalars…).
 // Each moment, one of kMoments, is state that starts at zero, kept as
-// spec.moments says.
+// update.moments says.
 void AppendUpdate(Builder& b, const std::string& op, const Update& update,
-                  const OptimizerSpec& spec,
                   const std::vector<std::string>& moments,
                   const std::vector<Value*>& scalars, Attributes attributes);
 

@@ -183,7 +183,7 @@ struct KernelTraits {
   // It draws random values: it reads the number of the draw.
   bool draws = false;
   // It updates a parameter, and also reads and writes moments that are kept as
-  // bfloat16; join_moments.h asks.
+  // bfloat16 or as codes; join_moments.h asks.
   bool coded_moments = false;
   // It multiplies two 8-bit operands, inputs 0 and 2, unless both are
   // float8e5m2; check_products.h asks.

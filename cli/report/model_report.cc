@@ -67,7 +67,8 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       memory.scaling += BytesOf(*value);
-    } else if (bound.contains(value) && IsFloat(value->dtype)) {
+    } else if (value->role == Role::kMoment ||
+               (bound.contains(value) && IsFloat(value->dtype))) {
       memory.moments += BytesOf(*value);
     }
   }
@@ -432,7 +433,9 @@ class Reporter {
     }
     StepGraph step = Build(shapes);
     AddLayers(step);
-    if (!step.recomputed.empty()) report_.notes.push_back(step.recomputed);
+    for (const std::string& note : {step.recomputed, step.moments}) {
+      if (!note.empty()) report_.notes.push_back(note);
+    }
     report_.specialize = step.specialized;
     NoteUnread(step.specialized);
     for (const GemmDecision& d : step.fp8.decisions) {

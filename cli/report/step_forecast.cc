@@ -165,7 +165,9 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const PaperStep paper = plan_on_paper(chooser);
   const StepGraph& step = paper.step;
   const Plan& plan = paper.plan;
-  if (!step.recomputed.empty()) forecast.notes.push_back(step.recomputed);
+  for (const std::string& note : {step.recomputed, step.moments}) {
+    if (!note.empty()) forecast.notes.push_back(note);
+  }
   forecast.memory = MemoryOf(step, plan);
   forecast.time =
       Simulate(plan, spec.cluster, step.graph->Find(step.gradient_names.seed));

@@ -7,8 +7,8 @@
 
 namespace onnx_fp8 {
 
-// The attributes of RoundStochastic, which an update that JoinMoments has
-// joined has, too.
+// The attributes of ops that draw, which an update that JoinMoments has joined
+// has, too.
 struct DrawSettings {
   uint32_t stream;
   ElementPlaces places;

@@ -20,46 +20,73 @@ bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
   return x->uses.size() == 1 && x->uses[0] == &reader && !IsReturned(graph, x);
 }
 
-// Whether the op is the one that encodes a moment. Kernels know Adam's second
-// one, the mean of squares, by its place.
-bool Encodes(const Node& op, size_t moment) {
-  const bool fits = moment == 1 ? op.IsOurs("RoundStochastic") : op.Is("Cast");
-  return fits && op.out(0)->dtype == DType::kBFloat16;
+bool Draws(const Node& encode) {
+  return encode.IsOurs("RoundStochastic") ||
+         encode.IsOurs("EncodeSecondMoment");
+}
+
+bool AreRoundings(const Node& decode, const Node& encode) {
+  return decode.Is("Cast") && decode.in(0)->dtype == DType::kBFloat16 &&
+         (encode.Is("Cast") || Draws(encode)) &&
+         encode.out(0)->dtype == DType::kBFloat16;
+}
+
+// `encode` keeps the codes and scales that `decode` reads if `ok` is false.
+bool AreCodes(const Node& decode, const Node& encode, const Value* ok) {
+  return decode.IsOurs("DecodeMoment") &&
+         (encode.IsOurs("EncodeMoment") || Draws(encode)) &&
+         (decode.Int("squared", 0) != 0) == Draws(encode) &&
+         encode.in(1) == decode.in(0) && encode.in(2) == decode.in(1) &&
+         encode.in(3) == ok;
 }
 
 // Nothing unless each moment of the update has its codec, which nobody else
-// reads.
+// reads, all are of one kind, and the second one alone draws.
 std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
+  const Value* ok = update.inputs().back();
   std::vector<Codec> codecs;
-  for (size_t i = 0; i + 1 < update.outputs().size(); ++i) {
-    const Value *in = update.in(kFirstMoment + i), *out = update.out(i + 1);
+  for (size_t i = 1; i < update.outputs().size(); ++i) {
+    const Value *in = update.in(kFirstMoment + i - 1), *out = update.out(i);
     Node* decode = in->producer;
-    const bool decodes = decode && decode->Is("Cast") &&
-                         decode->in(0)->dtype == DType::kBFloat16 &&
-                         IsRead(graph, in, update);
-    if (!decodes || !out || out->uses.size() != 1) return {};
+    if (!decode || !IsRead(graph, in, update) || !out ||
+        out->uses.size() != 1 || !IsRead(graph, out, *out->uses[0])) {
+      return {};
+    }
     Node* encode = out->uses[0];
-    if (!Encodes(*encode, i) || !IsRead(graph, out, *encode)) return {};
+    const bool fits =
+        AreRoundings(*decode, *encode) || AreCodes(*decode, *encode, ok);
+    const bool like_first = i == 1 || decode->op == codecs[0].decode->op;
+    const bool is_second = i == 2;
+    if (!fits || !like_first || Draws(*encode) != is_second) return {};
     codecs.push_back({decode, encode});
   }
   return codecs;
 }
 
+// The draws are the last two operands of the node.
+void JoinDraws(Graph& graph, Node& update, const Node& encode) {
+  const size_t next = update.inputs().size(), seed = encode.inputs().size() - 2;
+  graph.SetInput(&update, next, encode.in(seed));
+  graph.SetInput(&update, next + 1, encode.in(seed + 1));
+  update.attributes.insert(encode.attributes.begin(), encode.attributes.end());
+}
+
 void Join(Graph& graph, Node& update, const std::vector<Codec>& codecs) {
+  std::vector<Value*> scales;
   for (size_t i = 0; i < codecs.size(); ++i) {
     auto [decode, encode] = codecs[i];
     graph.SetInput(&update, kFirstMoment + i, decode->in(0));
+    if (decode->in(1)) scales.push_back(decode->in(1));
     graph.RemoveNode(decode);
-    if (encode->IsOurs("RoundStochastic")) {
-      const size_t next = update.inputs().size();
-      graph.SetInput(&update, next, encode->in(1));
-      graph.SetInput(&update, next + 1, encode->in(2));
-      update.attributes.insert(encode->attributes.begin(),
-                               encode->attributes.end());
+    if (Draws(*encode)) JoinDraws(graph, update, *encode);
+    graph.MoveOutput(encode->out(0), &update, 1 + i);
+    if (encode->out(1)) {
+      graph.MoveToNewOutput(encode->out(1), &update, update.outputs().size());
     }
-    Value* kept = encode->out(0);
-    graph.MoveOutput(kept, &update, 1 + i);
     graph.RemoveNode(encode);
+  }
+  for (Value* scale : scales) {
+    graph.SetInput(&update, update.inputs().size(), scale);
   }
 }
 

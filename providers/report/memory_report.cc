@@ -56,7 +56,9 @@ class Kinds {
     if (parameter_gradients_.contains(&value)) {
       return MemoryKind::kParameterGradient;
     }
-    if (IsFloat8(value.dtype)) return MemoryKind::kFp8Copy;
+    if (IsFloat8(value.dtype) && value.role != Role::kMoment) {
+      return MemoryKind::kFp8Copy;
+    }
     switch (value.role) {
       case Role::kParameter:
       case Role::kFrozen:

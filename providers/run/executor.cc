@@ -31,8 +31,13 @@ void CheckType(const char* what, const Value& value, const Tensor& tensor) {
   if (tensor.dtype() == StoredAs(value) && tensor.shape() == value.shape) {
     return;
   }
+  const bool kept_otherwise =
+      value.role == Role::kMoment && tensor.dtype() != value.dtype;
   Fail("[", what, " ", value.name, "] expected ", TypeText(value), ", got ",
-       TypeText(tensor));
+       TypeText(tensor),
+       kept_otherwise ? ": a run goes on with the `moments` it began with, and "
+                        "with fp8 on a `mesh` that cuts the same blocks"
+                      : "");
 }
 
 // Calls `allocate`, and adds to its errors how much memory the plan needs.

@@ -2,9 +2,13 @@
 #include "training/artifacts/ort_state.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <span>
+#include <string_view>
 
 #include "base/check.h"
+#include "graph/moment_shapes.h"
 #include "onnx_fp8/float8.h"
 #include "optimizers/optimizer.h"
 
@@ -50,12 +54,29 @@ bool SameType(const Tensor& a, const Tensor& b) {
 }
 
 // Theirs keeps moments as floats.
+template <typename T>
 Tensor Widened(const Tensor& moment) {
-  if (moment.dtype() != DType::kBFloat16) return moment;
   Tensor wide = Tensor::Allocate(DType::kFloat, moment.shape());
   std::ranges::transform(
-      std::span(moment.data<BFloat16>(), static_cast<size_t>(moment.size())),
-      wide.data<float>(), [](BFloat16 x) { return Decode(x); });
+      std::span(moment.data<T>(), static_cast<size_t>(moment.size())),
+      wide.data<float>(), [](T x) { return Decode(x); });
+  return wide;
+}
+
+// `scales`: of codes.
+Tensor AsFloats(const Tensor& moment, const Tensor* scales, bool is_square,
+                const std::string& where) {
+  if (moment.dtype() == DType::kBFloat16) return Widened<BFloat16>(moment);
+  if (moment.dtype() != DType::kE4M3) return moment;
+  Check(scales, "[", where, "] lacks the scales of a moment");
+  Tensor wide = Widened<E4M3>(moment);
+  const MomentBlocks blocks = MomentBlocksOf(moment.shape());
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    float& x = wide.data<float>()[i];
+    x *= scales->data<float>()[blocks.Of(i)];
+    if (is_square) x *= x;
+    if (is_square && std::isnan(x)) x = std::numeric_limits<float>::infinity();
+  }
   return wide;
 }
 
@@ -116,10 +137,12 @@ void TakeState(const TensorMap& state, const OptimizerSpec& spec,
   for (const auto& [name, parameter] : checkpoint->trained) {
     OrtMoments moments{name, {}};
     for (const Moment& known : kAdamMoments) {
-      const Tensor* mine = find(StateOf(name, known, *checkpoint, where));
+      const std::string state = StateOf(name, known, *checkpoint, where);
+      const Tensor* mine = find(state);
       moments.moments.emplace_back(
           known.theirs,
-          mine ? Widened(*mine)
+          mine ? AsFloats(*mine, find(state + kMomentScale),
+                          known.ours == std::string_view(kExpAvgSq), where)
                : Tensor::Zeros(parameter.dtype(), parameter.shape()));
       if (!HasMoments(spec.kind)) break;
     }

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/mapped_file.h"
+#include "graph/moment_shapes.h"
 #include "optimizers/optimizer.h"
 
 namespace onnx_fp8 {
@@ -32,6 +33,12 @@ ElementPlaces PlacesOf(const Shard& shard) {
   const int64_t rows = shard.part.empty() ? 0 : shard.part[0];
   if (rows > 0) places.shift = shard.begin * (NumElements(shard.part) / rows);
   return places;
+}
+
+bool CutsMomentBlocks(const Shape& whole, const AxisSplit& split,
+                      int64_t ranks) {
+  const bool is_last = split.axis + 1 == static_cast<int64_t>(whole.size());
+  return is_last && ChunkOf(whole, split, ranks) % kMomentBlock != 0;
 }
 
 Tensor PartOf(const Tensor& whole, const Shard& shard) {
@@ -82,10 +89,11 @@ ShardedState::ShardedState(const ShardSpec& spec, const MeshRanks* ranks,
 void ShardedState::Add(const Graph& model, const std::string& parameter,
                        const Shape& shape) {
   shapes_[parameter] = shape;
-  parameter_of_[parameter] = parameter;
+  owner_of_[parameter] = {parameter};
   for (const char* moment : kMoments) {
-    const std::string name = StateName(model, parameter + "." + moment);
-    parameter_of_[name] = parameter;
+    const std::string hint = parameter + "." + moment;
+    owner_of_[StateName(model, hint)] = {parameter};
+    owner_of_[StateName(model, hint + kMomentScale)] = {parameter, true};
   }
 }
 
@@ -117,16 +125,23 @@ void ShardedState::Cut(StateStore* state) {
 }
 
 std::optional<Shard> ShardedState::Find(const std::string& name) const {
-  auto it = parameter_of_.find(name);
-  if (it == parameter_of_.end()) return std::nullopt;
-  const std::string& parameter = it->second;
-  const Shape& whole = shapes_.at(parameter);
-  Shape divided = whole;
+  auto it = owner_of_.find(name);
+  if (it == owner_of_.end()) return std::nullopt;
+  const auto& [parameter, scales] = it->second;
+  Shape whole = shapes_.at(parameter);
+  const auto split = splits_.find(parameter);
   std::optional<TensorPart> part;
-  if (auto at = splits_.find(parameter); at != splits_.end()) {
-    part = {at->second, ranks_->tensor_rank(), ranks_->mesh().tp};
-    divided = PartOf(whole, at->second, ranks_->mesh().tp);
+  if (split != splits_.end()) {
+    const int64_t ranks = ranks_->mesh().tp;
+    // The parts keep floats.
+    if (scales && CutsMomentBlocks(whole, split->second, ranks)) {
+      return std::nullopt;
+    }
+    part = {split->second, ranks_->tensor_rank(), ranks};
   }
+  if (scales) whole = MomentScaleShape(whole);
+  Shape divided = whole;
+  if (part) divided = PartOf(whole, part->split, part->ranks);
   const Communicator* group =
       rows_.contains(parameter) ? ranks_->Group(kDataRanks) : nullptr;
   Shard shard =
@@ -139,9 +154,12 @@ std::optional<Shard> ShardedState::Find(const std::string& name) const {
 std::map<std::string, Shard> ShardedState::ToWrite(
     const StateStore& state) const {
   std::map<std::string, Shard> shards;
-  for (const auto& [name, parameter] : parameter_of_) {
+  for (const auto& [name, owner] : owner_of_) {
     if (!state.Has(name)) continue;
-    Shard shard = *Find(name);
+    const std::string& parameter = owner.parameter;
+    std::optional<Shard> part = Find(name);
+    if (!part) continue;
+    Shard& shard = *part;
     // The first of the ranks with the same part writes it.
     const int64_t before_data = rows_.contains(parameter)
                                     ? ranks_->data_rank() / ranks_->mesh().dp
@@ -166,7 +184,7 @@ TensorSource ShardedState::Source(const StateStore& state,
 Tensor ShardedState::Gather(const StateStore& state, const std::string& name,
                             const Shard& shard) const {
   Tensor part = state.Host(name);
-  if (rows_.contains(parameter_of_.at(name))) {
+  if (rows_.contains(owner_of_.at(name).parameter)) {
     Communicator& group = *ranks_->Group(kDataRanks);
     Shape shape = part.shape();
     shape[0] *= group.size();

@@ -51,6 +51,11 @@ Shard ShardOf(const Shape& whole, int64_t rank, int64_t ranks);
 // The places of the part's elements in the whole tensor.
 ElementPlaces PlacesOf(const Shard& shard);
 
+// Whether a part of a tensor of that shape on the axis tp begins or ends within
+// a block of kMomentBlock elements. (Parts of rows never do.)
+bool CutsMomentBlocks(const Shape& whole, const AxisSplit& split,
+                      int64_t ranks);
+
 // The part of a whole tensor on the host, which may lie in a mapped file.
 Tensor PartOf(const Tensor& whole, const Shard& shard);
 
@@ -103,9 +108,13 @@ class ShardedState {
   bool known_ = true;
   std::map<std::string, Shape> rows_;        // parameters that dp divides
   std::map<std::string, AxisSplit> splits_;  // parameters that tp divides
-  // The parameter's name, by a parameter in parts or by the state that is kept
-  // for the moments of any optimizer.
-  std::map<std::string, std::string> parameter_of_;
+  // By a parameter in parts or by the state that is kept for the moments of any
+  // optimizer.
+  struct Owner {
+    std::string parameter;
+    bool scales = false;  // whether the state is scales of codes
+  };
+  std::map<std::string, Owner> owner_of_;
   std::map<std::string, Shape> shapes_;  // of these parameters
 };
 

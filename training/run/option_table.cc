@@ -122,8 +122,8 @@ const Option kOptions[] = {
         "norm of the step before, as `release_gradients` needs it",
         "0"),
     Row("Optimizer", "moments", kChoice,
-        "how the optimizer's moments are kept; bfloat16 rounds the mean of "
-        "squares stochastically",
+        "how the optimizer's moments are kept; bfloat16 and fp8 round the mean "
+        "of squares stochastically",
         "float32", {.names = [] { return Barred(MomentFormats()); }}),
     Row("Optimizer", "release_gradients", kSwitch,
         "update each weight as soon as its gradient is known, and free the "

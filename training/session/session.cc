@@ -781,6 +781,7 @@ class Session : public TrainingSession {
       plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
       AddRemark(planned.step.recomputed);
+      AddRemark(planned.step.moments);
     }
     planned.key = std::move(key);
     return planned;
@@ -913,6 +914,7 @@ class Session : public TrainingSession {
     return Planned(key, [&](const MemoryFit&) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
+      AddRemark(apply.step.moments);
       apply.key = key;
       return apply;
     });

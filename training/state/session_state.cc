@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/state/session_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "optimizers/optimizer.h"
 #include "training/state/carry_scales.h"
 
@@ -18,6 +20,17 @@ constexpr char kModel[] = "session.model";
 template <typename T>
 std::string TypeText(const T& tensor) {
   return Name(tensor.dtype()) + ToString(tensor.shape());
+}
+
+// The dtypes in which moments of a weight may be kept.
+std::vector<std::string> MomentDTypes(const OptimizerSpec& spec, DType weight) {
+  if (weight == DType::kFloat && spec.moments == "bfloat16") {
+    return {Name(DType::kBFloat16)};
+  }
+  if (weight == DType::kFloat && spec.moments == "fp8") {
+    return {Name(DType::kE4M3), Name(DType::kFloat)};
+  }
+  return {Name(weight)};
 }
 
 }  // namespace
@@ -84,10 +97,14 @@ void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
       const std::string state = name + "." + moment;
       if (weights.contains(state)) continue;  // it is no moment
       const std::string got = checkpoint.TypeOf(state);
-      const std::string expected = Name(MomentDType(spec, weight.dtype()));
-      Check(got == "none" || got.starts_with(expected + "["), "[", where,
-            "] expected the checkpoint to hold ", state, " in ", expected,
-            ", got ", got, ": a run keeps the `moments` with which it began");
+      const auto expected = MomentDTypes(spec, weight.dtype());
+      const bool fits =
+          got == "none" || std::ranges::any_of(expected, [&](const auto& name) {
+            return got.starts_with(name + "[");
+          });
+      Check(fits, "[", where, "] expected the checkpoint to hold ", state,
+            " in ", Joined(expected), ", got ", got,
+            ": a run keeps the `moments` with which it began");
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/moment_codes.h"
 #include "graph/builder.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/onnx/written_file.h"
@@ -91,8 +92,7 @@ void StepBuilder::StartApply(const MicroSums& micro) {
     }
     Value* share =
         b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
-    shares_.push_back(
-        {param, b.Mul(sum, share), Fqn(name), DividedBy(name), PlacesIn(name)});
+    shares_.push_back(GradientOf(param, b.Mul(sum, share)));
   }
   numbers_ = AddSum(kNumbersState, DType::kFloat, {});
   sums_.push_back(numbers_);
@@ -266,8 +266,7 @@ void StepBuilder::Update(Graph& graph) {
   for (auto [param, grad] : pairs_) {
     Builder b(graph, Concat("ranks.", param->name, "."));
     parameters.push_back(
-        {param, IsSharded(param->name) ? grad : OfAllRanks(b, grad),
-         Fqn(param->name), DividedBy(param->name), PlacesIn(param->name)});
+        GradientOf(param, IsSharded(param->name) ? grad : OfAllRanks(b, grad)));
   }
   amax_ = AmaxOfAllRanks(AmaxVector(graph, step_.fp8));
   const bool early = source_.optimizer.release_gradients;
@@ -377,6 +376,7 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
       },
       [this](const std::string& hint) { return StateName(hint); }, condition,
       source_.seed);
+  step_.moments = MomentsRemark(parameters);
   if (loss_scale_.scale) {
     UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.finite);
     Value* used =
@@ -463,6 +463,50 @@ ElementPlaces StepBuilder::PlacesIn(const std::string& parameter) const {
   }
   if (split) shard.tensor_part = {*split, source_.tensor_rank, source_.mesh.tp};
   return PlacesOf(shard);
+}
+
+ParameterGradient StepBuilder::GradientOf(Value* param, Value* grad) const {
+  const std::string& name = param->name;
+  const Shape& whole = *source_.model->Find(name)->shape;
+  const AxisSplit* split = SplitOf(name);
+  return {
+      .param = param,
+      .grad = grad,
+      .fqn = Fqn(name),
+      .divided_by = DividedBy(name),
+      .places = PlacesIn(name),
+      .whole = whole,
+      .cuts_blocks = split && CutsMomentBlocks(whole, *split, source_.mesh.tp)};
+}
+
+std::string StepBuilder::MomentsRemark(
+    const std::vector<ParameterGradient>& parameters) const {
+  if (source_.optimizer.moments != "fp8") return "";
+  int64_t codes = 0, others = 0, cut = 0;
+  size_t bytes = 0, cut_bytes = 0;
+  for (const ParameterGradient& p : parameters) {
+    for (const char* moment : kMoments) {
+      const Value* state =
+          step_.graph->Find(StateName(p.param->name + "." + moment));
+      if (!state || state->role != Role::kMoment) continue;
+      const bool coded = IsFloat8(state->dtype);
+      const bool is_cut = p.cuts_blocks && MayKeepCodes(p.whole);
+      codes += coded;
+      others += !coded;
+      bytes += coded ? 0 : BytesOf(*state);
+      cut += is_cut;
+      cut_bytes += is_cut ? BytesOf(*state) : 0;
+    }
+  }
+  if (codes + others == 0) return "";
+  std::string text = Concat("`moments` fp8: ", codes, " are codes, ", others,
+                            " are floats (", bytes, " bytes)");
+  if (cut > 0) {
+    text += Concat(", ", cut, " of these (", cut_bytes,
+                   " bytes) because ranks of the axis tp cut blocks of ",
+                   kMomentBlock, " elements");
+  }
+  return text;
 }
 
 // An amax of infinity says on all ranks that a tensor of one is not finite.

@@ -92,6 +92,10 @@ class StepBuilder {
   Axes DividedBy(const std::string& parameter) const;
   // Places of this rank's elements in the whole parameter.
   ElementPlaces PlacesIn(const std::string& parameter) const;
+  ParameterGradient GradientOf(Value* param, Value* grad) const;
+  // What is said of moments that are codes: which ones are none. "": nothing.
+  std::string MomentsRemark(
+      const std::vector<ParameterGradient>& parameters) const;
   Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
   Value* AddGradientSum(const Value& param, const Shape& shape);

@@ -117,6 +117,7 @@ struct StepGraph {
   std::vector<std::string> outputs;
   SpecializeReport specialized;
   std::string recomputed;  // what the backward computes again; "": nothing
+  std::string moments;     // a remark about how moments are kept; "": nothing
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   bool divides_tokens = false;     // as SplitLayersReport's
   std::string whole_tokens;

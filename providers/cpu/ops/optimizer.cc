@@ -2,13 +2,14 @@
 //
 // Kernels of graph/schemas/optimizers.cc: one pass over memory per parameter,
 // with operations in the order of the bodies. Moments that are kept as bfloat16
-// (join_moments.h) are floats in a buffer while an element is updated.
+// or as codes (join_moments.h) are floats in a buffer while they are updated.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
+#include "graph/moment_shapes.h"
 #include "providers/cpu/dispatch.h"
-#include "providers/cpu/math/narrow_floats.h"
+#include "providers/cpu/math/moment_codec.h"
 #include "providers/cpu/math/round_stochastic.h"
 #include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
@@ -24,52 +25,88 @@ struct Scalars {
   double rate = 0;  // lr · lr_scale
   double grad_scale = 1;
   bool ok = true;
-  uint32_t key = 0;  // of the draws, if moments are kept as bfloat16
+  uint32_t key = 0;  // of the draws, if moments are no floats
 };
 
-bool AreCoded(const KernelContext& ctx, size_t moments) {
-  return moments > 0 && ctx.In(2).dtype() == DType::kBFloat16;
+// Operands and results of an update with `moments` moments. Those of the body
+// come first: parameter, gradient, moments, [step], lr, grad_scale, ok. Updates
+// whose moments are no floats may have more (join_moments.h).
+struct Layout {
+  size_t moments;
+  bool has_step;
+  DType kept;  // of the moments
+
+  size_t tensors() const { return 2 + moments; }
+  size_t seed() const { return tensors() + (has_step ? 4 : 3); }
+  bool coded() const { return IsHalf(kept) || IsFloat8(kept); }
+  bool draws() const { return coded() && has_step; }
+  // The first operand and result with scales.
+  size_t scales_in() const { return seed() + (draws() ? 2 : 0); }
+  size_t scales_out() const { return 1 + moments; }
+  size_t scales() const { return IsFloat8(kept) ? moments : 0; }
+};
+
+Layout LayoutOf(const KernelContext& ctx, size_t moments, bool has_step) {
+  Layout layout{moments, has_step, DType::kUndefined};
+  if (moments > 0 && ctx.HasIn(2)) {
+    const DType dtype = ctx.In(2).dtype();
+    if (dtype == DType::kBFloat16 || dtype == DType::kE4M3) layout.kept = dtype;
+  }
+  return layout;
 }
 
-// Checks all operands and results of a node with `moments` moments.
-Scalars ReadScalars(KernelContext& ctx, size_t moments, bool has_step) {
-  const bool coded = ctx.HasIn(2) && AreCoded(ctx, moments);
-  const bool draws = coded && has_step;
-  size_t tensors = 2 + moments;
-  size_t inputs = tensors + (has_step ? 4 : 3) + (draws ? 2 : 0);
-  Check(ctx.num_inputs() == inputs && ctx.num_outputs() == 1 + moments, "[",
-        ctx.Where(), "] expected ", inputs, " inputs and ", 1 + moments,
+// Errors: an operand or a result of another number, dtype or shape.
+void CheckOperands(KernelContext& ctx, const Layout& layout) {
+  const size_t inputs = layout.scales_in() + layout.scales();
+  const size_t outputs = layout.scales_out() + layout.scales();
+  Check(ctx.num_inputs() == inputs && ctx.num_outputs() == outputs, "[",
+        ctx.Where(), "] expected ", inputs, " inputs and ", outputs,
         " outputs");
-  auto like_param = [&](const Tensor& t, bool moment) {
-    const DType dtype = ctx.In(0).dtype();
-    return t.dtype() == (moment && coded ? DType::kBFloat16 : dtype) &&
-           t.shape() == ctx.In(0).shape();
-  };
   for (size_t i = 0; i < inputs; ++i) {
     Check(ctx.HasIn(i), "[", ctx.Where(), "] lacks input ", i);
-    bool fits =
-        i < tensors ? like_param(ctx.In(i), i >= 2) : ctx.In(i).size() == 1;
-    Check(fits, "[", ctx.Where(), "] expected input ", i, " of shape ",
-          i < tensors ? ToString(ctx.In(0).shape()) : "[]", ", got ",
-          Name(ctx.In(i).dtype()), ToString(ctx.In(i).shape()));
   }
-  for (size_t i = 0; i <= moments; ++i) {
-    Check(ctx.HasOut(i) && like_param(ctx.Out(i), i >= 1), "[", ctx.Where(),
-          "] expected output ", i, " like the parameter");
+  const Shape& shape = ctx.In(0).shape();
+  Check(layout.scales() == 0 || shape.size() >= 2, "[", ctx.Where(),
+        "] expected codes of rank 2 or more");
+  const Shape scales = layout.scales() > 0 ? MomentScaleShape(shape) : Shape{};
+  auto fits = [&](const Tensor& t, bool moment, bool scale) {
+    if (scale) return t.dtype() == DType::kFloat && t.shape() == scales;
+    const DType dtype =
+        moment && layout.coded() ? layout.kept : ctx.In(0).dtype();
+    return t.dtype() == dtype && t.shape() == shape;
+  };
+  for (size_t i = 0; i < inputs; ++i) {
+    const bool tensor = i < layout.tensors(), scale = i >= layout.scales_in();
+    const bool good = tensor || scale ? fits(ctx.In(i), i >= 2, scale)
+                                      : ctx.In(i).size() == 1;
+    Check(good, "[", ctx.Where(), "] expected input ", i, " of shape ",
+          tensor  ? ToString(shape)
+          : scale ? ToString(scales)
+                  : "[]",
+          ", got ", Name(ctx.In(i).dtype()), ToString(ctx.In(i).shape()));
   }
+  for (size_t i = 0; i < outputs; ++i) {
+    Check(ctx.HasOut(i) && fits(ctx.Out(i), i >= 1, i >= layout.scales_out()),
+          "[", ctx.Where(), "] expected output ", i, " like the parameter");
+  }
+}
+
+// Checks all operands and results of a node.
+Scalars ReadScalars(KernelContext& ctx, const Layout& layout) {
+  CheckOperands(ctx, layout);
   auto scalar = [&](size_t i, DType dtype) -> const Tensor& {
     Check(ctx.In(i).dtype() == dtype, "[", ctx.Where(), "] expected input ", i,
           " of type ", Name(dtype), ", got ", Name(ctx.In(i).dtype()));
     return ctx.In(i);
   };
   Scalars s;
-  size_t i = tensors;
-  if (has_step) s.step = scalar(i++, DType::kInt64).data<int64_t>()[0];
+  size_t i = layout.tensors();
+  if (layout.has_step) s.step = scalar(i++, DType::kInt64).data<int64_t>()[0];
   s.rate = double{scalar(i++, DType::kFloat).data<float>()[0]} *
            double{ctx.Float("lr_scale", 1)};
   s.grad_scale = scalar(i++, DType::kFloat).data<float>()[0];
   s.ok = scalar(i++, DType::kBool).data<bool>()[0];
-  if (draws) {
+  if (layout.draws()) {
     const int64_t seed = scalar(i++, DType::kInt64).data<int64_t>()[0];
     const int64_t update = scalar(i, DType::kInt64).data<int64_t>()[0];
     s.key = DrawKey(seed, DrawSettingsOf(ctx).stream, update);
@@ -77,17 +114,24 @@ Scalars ReadScalars(KernelContext& ctx, size_t moments, bool has_step) {
   return s;
 }
 
-// A moment before and after an update.
-struct Moment {
-  const void* in;
-  void* out;
-};
-
-Moment MomentOf(KernelContext& ctx, size_t i) {
-  return {ctx.In(2 + i).raw(), ctx.Out(1 + i).raw()};
+// Moment i of an update whose moments are no floats. Adam's second one is a
+// mean of squares.
+MomentCodec CodecOf(KernelContext& ctx, const Layout& layout, const Scalars& s,
+                    size_t i) {
+  MomentCodec codec = {.dtype = layout.kept,
+                       .is_square = i == 1,
+                       .blocks = {1, ctx.In(0).size()},
+                       .in = ctx.In(2 + i).raw(),
+                       .out = ctx.Out(1 + i).raw()};
+  if (layout.scales() > 0) {
+    codec.blocks = MomentBlocksOf(ctx.In(0).shape());
+    codec.scales_in = ctx.In(layout.scales_in() + i).data<float>();
+    codec.scales_out = ctx.Out(layout.scales_out() + i).data<float>();
+  }
+  codec.places = DrawSettingsOf(ctx).places;
+  codec.key = s.key;
+  return codec;
 }
-
-constexpr int64_t kBuffered = 512;  // elements that are decoded at a time
 
 // Whether an element is updated. x - x is NaN if x is infinite or NaN.
 template <typename T>
@@ -95,11 +139,14 @@ bool IsTaken(T grad) {
   return grad - grad == 0;
 }
 
-// A skipped step: outputs are inputs. `pairs` as in the kernel's traits.
-void KeepAll(KernelContext& ctx,
-             std::initializer_list<std::pair<size_t, size_t>> pairs) {
-  for (auto [in, out] : pairs) {
-    CopyBytes(ctx.In(in), ctx.Out(out));
+// A skipped step: outputs are inputs.
+void KeepAll(KernelContext& ctx, const Layout& layout) {
+  CopyBytes(ctx.In(0), ctx.Out(0));
+  for (size_t i = 0; i < layout.moments; ++i) {
+    CopyBytes(ctx.In(2 + i), ctx.Out(1 + i));
+  }
+  for (size_t i = 0; i < layout.scales(); ++i) {
+    CopyBytes(ctx.In(layout.scales_in() + i), ctx.Out(layout.scales_out() + i));
   }
 }
 
@@ -130,18 +177,26 @@ struct SgdRule {
   }
 };
 
+template <typename T>
+SgdRule<T> SgdRuleOf(const KernelContext& ctx, const Scalars& s) {
+  return {ctx.Float("weight_decay", 0), ctx.Float("momentum", 0),
+          static_cast<T>(s.rate), static_cast<T>(s.grad_scale)};
+}
+
 template <Momentum kMomentum>
-void SgdCoded(const SgdRule<float>& rule, const float* p, const float* dp,
-              Moment b, float* p_out, int64_t begin, int64_t end) {
-  auto* in = static_cast<const uint16_t*>(b.in);
-  auto* out = static_cast<uint16_t*>(b.out);
-  float buffer[kBuffered];
-  for (int64_t i = begin; i < end; i += kBuffered) {
-    const int64_t n = std::min(kBuffered, end - i);
-    WidenFloats(DType::kBFloat16, in + i, buffer, n);
-    rule.Step<kMomentum>(p + i, dp + i, buffer, p_out + i, buffer, n);
-    NarrowFloats(DType::kBFloat16, buffer, out + i, n);
-  }
+void SgdCoded(KernelContext& ctx, const Layout& layout, const Scalars& s) {
+  const auto rule = SgdRuleOf<float>(ctx, s);
+  const float* p = ctx.In(0).data<float>();
+  const float* dp = ctx.In(1).data<float>();
+  float* p_out = ctx.Out(0).data<float>();
+  const MomentCodec b = CodecOf(ctx, layout, s, 0);
+  ForMomentPieces(b.blocks, [=](int64_t begin, int64_t n) {
+    float buffer[kMomentPiece];
+    b.Decode(begin, n, buffer);
+    rule.template Step<kMomentum>(p + begin, dp + begin, buffer, p_out + begin,
+                                  buffer, n);
+    b.Encode(buffer, begin, n);
+  });
 }
 
 template <typename T, Momentum kMomentum>
@@ -150,34 +205,30 @@ void SgdStep(KernelContext& ctx, const Scalars& s) {
   const T* p = ctx.In(0).data<T>();
   const T* dp = ctx.In(1).data<T>();
   T* p_out = ctx.Out(0).data<T>();
-  const Moment b = kKeeps ? MomentOf(ctx, 0) : Moment{};
-  const bool coded = AreCoded(ctx, kKeeps);
-  const SgdRule<T> rule = {ctx.Float("weight_decay", 0),
-                           ctx.Float("momentum", 0), static_cast<T>(s.rate),
-                           static_cast<T>(s.grad_scale)};
+  const T* b = kKeeps ? ctx.In(2).data<T>() : nullptr;
+  T* b_out = kKeeps ? ctx.Out(1).data<T>() : nullptr;
+  const auto rule = SgdRuleOf<T>(ctx, s);
   ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
-    if constexpr (kKeeps && std::is_same_v<T, float>) {
-      if (coded) {
-        return SgdCoded<kMomentum>(rule, p, dp, b, p_out, begin, end);
-      }
-    }
-    auto* in = static_cast<const T*>(b.in);
-    auto* out = static_cast<T*>(b.out);
-    rule.template Step<kMomentum>(p + begin, dp + begin,
-                                  kKeeps ? in + begin : nullptr, p_out + begin,
-                                  kKeeps ? out + begin : nullptr, end - begin);
+    rule.template Step<kMomentum>(
+        p + begin, dp + begin, kKeeps ? b + begin : nullptr, p_out + begin,
+        kKeeps ? b_out + begin : nullptr, end - begin);
   });
 }
 
 template <bool kKeeps>
 void Sgd(KernelContext& ctx) {
-  Scalars s = ReadScalars(ctx, kKeeps, false);
-  if (!s.ok && kKeeps) return KeepAll(ctx, {{0, 0}, {2, 1}});
-  if (!s.ok) return KeepAll(ctx, {{0, 0}});
+  const Layout layout = LayoutOf(ctx, kKeeps, false);
+  const Scalars s = ReadScalars(ctx, layout);
+  if (!s.ok) return KeepAll(ctx, layout);
+  const bool nesterov = ctx.Int("nesterov", 0) != 0;
+  if (layout.coded()) {
+    return nesterov ? SgdCoded<Momentum::kNesterov>(ctx, layout, s)
+                    : SgdCoded<Momentum::kPlain>(ctx, layout, s);
+  }
   DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
     if constexpr (!kKeeps) return SgdStep<T, Momentum::kNone>(ctx, s);
-    auto* run = ctx.Int("nesterov", 0) != 0 ? SgdStep<T, Momentum::kNesterov>
-                                            : SgdStep<T, Momentum::kPlain>;
+    auto* run = nesterov ? SgdStep<T, Momentum::kNesterov>
+                         : SgdStep<T, Momentum::kPlain>;
     run(ctx, s);
   });
 }
@@ -222,29 +273,21 @@ struct AdamRule {
 };
 
 template <bool kDecoupled>
-void AdamCoded(KernelContext& ctx, const Scalars& s) {
+void AdamCoded(KernelContext& ctx, const Layout& layout, const Scalars& s) {
   const AdamRule<float, kDecoupled> rule(ctx, s);
   const float* p = ctx.In(0).data<float>();
   const float* dp = ctx.In(1).data<float>();
   float* p_out = ctx.Out(0).data<float>();
-  const Moment m = MomentOf(ctx, 0), v = MomentOf(ctx, 1);
-  const ElementPlaces places = DrawSettingsOf(ctx).places;
-  ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
-    float means[kBuffered], squares[kBuffered];
-    for (int64_t i = begin; i < end; i += kBuffered) {
-      const int64_t n = std::min(kBuffered, end - i);
-      auto in = [=](const Moment& x) {
-        return static_cast<const uint16_t*>(x.in) + i;
-      };
-      auto out = [=](const Moment& x) {
-        return static_cast<uint16_t*>(x.out) + i;
-      };
-      WidenFloats(DType::kBFloat16, in(m), means, n);
-      WidenFloats(DType::kBFloat16, in(v), squares, n);
-      rule.Step(p + i, dp + i, means, squares, p_out + i, means, squares, n);
-      NarrowFloats(DType::kBFloat16, means, out(m), n);
-      RoundStochastic(squares, out(v), i, n, places, s.key);
-    }
+  const MomentCodec m = CodecOf(ctx, layout, s, 0);
+  const MomentCodec v = CodecOf(ctx, layout, s, 1);
+  ForMomentPieces(m.blocks, [=](int64_t begin, int64_t n) {
+    float means[kMomentPiece], squares[kMomentPiece];
+    m.Decode(begin, n, means);
+    v.Decode(begin, n, squares);
+    rule.Step(p + begin, dp + begin, means, squares, p_out + begin, means,
+              squares, n);
+    m.Encode(means, begin, n);
+    v.Encode(squares, begin, n);
   });
 }
 
@@ -266,9 +309,10 @@ void AdamStep(KernelContext& ctx, const Scalars& s) {
 
 template <bool kDecoupled>
 void Adam(KernelContext& ctx) {
-  Scalars s = ReadScalars(ctx, 2, true);
-  if (!s.ok) return KeepAll(ctx, {{0, 0}, {2, 1}, {3, 2}});
-  if (AreCoded(ctx, 2)) return AdamCoded<kDecoupled>(ctx, s);
+  const Layout layout = LayoutOf(ctx, 2, true);
+  const Scalars s = ReadScalars(ctx, layout);
+  if (!s.ok) return KeepAll(ctx, layout);
+  if (layout.coded()) return AdamCoded<kDecoupled>(ctx, layout, s);
   DispatchFloat(ctx.In(0).dtype(), ctx.Where(),
                 [&]<typename T>() { AdamStep<T, kDecoupled>(ctx, s); });
 }
@@ -290,17 +334,81 @@ void RoundStochasticOp(KernelContext& ctx) {
   });
 }
 
+// Operands `codes` and `codes` + 1. Errors: no codes with their scales.
+MomentCodec CodesIn(const KernelContext& ctx, size_t codes) {
+  const Tensor& q = Operand(ctx, codes);
+  const Tensor& scales = Operand(ctx, codes + 1);
+  Check(q.dtype() == DType::kE4M3 && q.rank() >= 2 &&
+            scales.dtype() == DType::kFloat &&
+            scales.shape() == MomentScaleShape(q.shape()),
+        "[", ctx.Where(),
+        "] expected codes and a float for each block of them");
+  return {.dtype = q.dtype(),
+          .is_square = false,
+          .blocks = MomentBlocksOf(q.shape()),
+          .in = q.raw(),
+          .out = nullptr,
+          .scales_in = scales.data<float>()};
+}
+
+// Inputs: codes, scale.
+void DecodeMoment(KernelContext& ctx) {
+  MomentCodec codec = CodesIn(ctx, 0);
+  codec.is_square = ctx.Int("squared", 0) != 0;
+  float* x = ctx.Out(0, DType::kFloat, ctx.In(0).shape()).data<float>();
+  ForMomentPieces(codec.blocks, [=](int64_t begin, int64_t n) {
+    codec.Decode(begin, n, x + begin);
+  });
+}
+
+// Inputs: x, codes, scale, ok, and for a mean of squares seed, update.
+template <bool kSquare>
+void EncodeMoment(KernelContext& ctx) {
+  MomentCodec codec = CodesIn(ctx, 1);
+  CheckOperand(ctx, 0, DType::kFloat, ctx.In(1).shape());
+  CheckOperand(ctx, 3, DType::kBool, {});
+  Tensor* out[2];
+  for (size_t i : {0, 1}) {
+    const Tensor& old = ctx.In(1 + i);
+    out[i] = &ctx.Out(i, old.dtype(), old.shape());
+  }
+  if (!ctx.In(3).data<bool>()[0]) {
+    for (size_t i : {0, 1}) CopyBytes(ctx.In(1 + i), *out[i]);
+    return;
+  }
+  codec.is_square = kSquare;
+  codec.out = out[0]->raw();
+  codec.scales_out = out[1]->data<float>();
+  if (kSquare) {
+    for (size_t i : {4, 5}) CheckOperand(ctx, i, DType::kInt64, {});
+    const DrawSettings draws = DrawSettingsOf(ctx);
+    codec.places = draws.places;
+    codec.key = DrawKey(ctx.In(4).data<int64_t>()[0], draws.stream,
+                        ctx.In(5).data<int64_t>()[0]);
+  }
+  const float* x = ctx.In(0).data<float>();
+  ForMomentPieces(codec.blocks, [=](int64_t begin, int64_t n) {
+    codec.Encode(x + begin, begin, n);
+  });
+}
+
 }  // namespace
 
 void RegisterOptimizer(KernelRegistry& r) {
-  KernelTraits adam{.in_place = {{0, 0}, {2, 1}, {3, 2}},
+  // Scales, if there are any, are the last operands and results.
+  KernelTraits adam{.in_place = {{0, 0}, {2, 1}, {3, 2}, {10, 3}, {11, 4}},
                     .coded_moments = true};
+  KernelTraits momentum{.in_place = {{0, 0}, {2, 1}, {6, 2}},
+                        .coded_moments = true};
+  KernelTraits encode{.in_place = {{1, 0}, {2, 1}}};
   r.Add("SGD", Sgd<false>, {.in_place = {{0, 0}}}, kDomain);
-  r.Add("SGDMomentum", Sgd<true>,
-        {.in_place = {{0, 0}, {2, 1}}, .coded_moments = true}, kDomain);
+  r.Add("SGDMomentum", Sgd<true>, momentum, kDomain);
   r.Add("Adam", Adam<false>, adam, kDomain);
   r.Add("AdamW", Adam<true>, adam, kDomain);
   r.Add("RoundStochastic", RoundStochasticOp, {}, kDomain);
+  r.Add("DecodeMoment", DecodeMoment, {}, kDomain);
+  r.Add("EncodeMoment", EncodeMoment<false>, encode, kDomain);
+  r.Add("EncodeSecondMoment", EncodeMoment<true>, encode, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -6,10 +6,14 @@
 // each operand is read once, each result is written once.
 #include <cmath>
 
+#include "base/moment_codes.h"
 #include "base/stochastic_rounding.h"
+#include "graph/moment_shapes.h"
 #include "providers/cuda/core/broadcast.h"
+#include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/load_store.h"
 #include "providers/cuda/core/many.h"
+#include "providers/cuda/core/rows.h"
 #include "providers/kernel.h"
 #include "providers/ops/element_places.h"
 
@@ -22,7 +26,8 @@ enum class Rule : int { kSgd, kMomentum, kAdam, kAdamW };
 struct Settings {
   Rule rule;
   bool nesterov;
-  Storage moments;
+  bool codes;           // moments are codes
+  Storage moments;      // how they are kept if they are none
   const int64_t* step;  // null without Adam
   const float *lr, *grad_scale;
   const bool* ok;
@@ -56,6 +61,22 @@ struct State {
   const Factors* factors;
 };
 
+// A moment that is kept as codes.
+struct CodedMoment {
+  const uint8_t* codes;  // null: there is none
+  uint8_t* codes_out;
+  const float* scales;
+  float* scales_out;
+};
+
+struct CodedState {
+  const float *p, *g;
+  float* p_out;
+  CodedMoment m, v;
+  MomentBlocks blocks;
+  const Factors* factors;
+};
+
 __global__ void __launch_bounds__(kThreads)
     FactorsKernel(Settings s, Many<Tuning> many) {
   int i = static_cast<int>(threadIdx.x);
@@ -81,48 +102,65 @@ __global__ void __launch_bounds__(kThreads)
   *own.factors = f;
 }
 
-// x as bfloat16, by the draw of element i.
-__device__ uint16_t RoundStochastic(float x, int64_t i,
-                                    const ElementPlaces& places, uint32_t key) {
+// Of element i.
+__device__ uint32_t Draw(int64_t i, const ElementPlaces& places, uint32_t key) {
   const bool in_a_row = places.run == places.stride;
   const int64_t place =
       in_a_row ? i + places.shift + places.begin : places.Of(i);
-  const uint32_t draw =
-      DrawAt(DrawKeyOf(key, place), static_cast<uint32_t>(place));
-  return RoundBFloat16(__float_as_uint(x), draw);
+  return DrawAt(DrawKeyOf(key, place), static_cast<uint32_t>(place));
 }
 
-__device__ void Adam(const Settings& s, const Factors& f, const State& x,
-                     int64_t i) {
+// x as bfloat16, by the draw of element i.
+__device__ uint16_t RoundStochastic(float x, int64_t i,
+                                    const ElementPlaces& places, uint32_t key) {
+  return RoundBFloat16(__float_as_uint(x), Draw(i, places, key));
+}
+
+// A parameter's element and its moments.
+struct Weight {
+  float p, m, v;
+};
+
+__device__ void AdamStep(const Settings& s, const Factors& f, float gradient,
+                         Weight& x) {
   bool decoupled = s.rule == Rule::kAdamW;
-  float p = x.p[i];
-  float m = Load({x.m, s.moments}, i), v = Load({x.v, s.moments}, i);
-  float g = x.g[i] * f.clip;
-  if (!decoupled) g += f.decay * p;
-  float m1 = m + s.new1 * (g - m);
-  float v1 = f.beta2 * v + s.new2 * (g * g);
-  float denominator = sqrtf(v1) / f.root + s.eps;
-  float start = decoupled ? p * f.keep : p;
-  x.p_out[i] = start - f.size * (m1 / denominator);
-  Store({x.m_out, s.moments}, i, m1);
+  float g = gradient * f.clip;
+  if (!decoupled) g += f.decay * x.p;
+  x.m = x.m + s.new1 * (g - x.m);
+  x.v = f.beta2 * x.v + s.new2 * (g * g);
+  float denominator = sqrtf(x.v) / f.root + s.eps;
+  float start = decoupled ? x.p * f.keep : x.p;
+  x.p = start - f.size * (x.m / denominator);
+}
+
+__device__ void Descent(const Settings& s, const Factors& f, float gradient,
+                        Weight& x) {
+  float g = gradient * f.clip + f.decay * x.p;
+  if (s.rule == Rule::kMomentum) {
+    x.m = s.momentum * x.m + g;
+    g = s.nesterov ? g + s.momentum * x.m : x.m;
+  }
+  x.p = x.p - f.rate * g;
+}
+
+__device__ void MoveWeight(const Settings& s, const Factors& f, float gradient,
+                           Weight& x) {
+  if (s.rule == Rule::kAdam || s.rule == Rule::kAdamW) {
+    return AdamStep(s, f, gradient, x);
+  }
+  Descent(s, f, gradient, x);
+}
+
+__device__ void StoreMoments(const Settings& s, const State& x, int64_t i,
+                             const Weight& now) {
+  if (x.m) Store({x.m_out, s.moments}, i, now.m);
+  if (!x.v) return;
   if (s.moments == Storage::kFloat) {
-    static_cast<float*>(x.v_out)[i] = v1;
+    static_cast<float*>(x.v_out)[i] = now.v;
   } else {
     static_cast<uint16_t*>(x.v_out)[i] =
-        RoundStochastic(v1, i, f.places, f.key);
+        RoundStochastic(now.v, i, x.factors->places, x.factors->key);
   }
-}
-
-__device__ void Descent(const Settings& s, const Factors& f, const State& x,
-                        int64_t i) {
-  float p = x.p[i];
-  float g = x.g[i] * f.clip + f.decay * p;
-  if (s.rule == Rule::kMomentum) {
-    float b1 = s.momentum * Load({x.m, s.moments}, i) + g;
-    Store({x.m_out, s.moments}, i, b1);
-    g = s.nesterov ? g + s.momentum * b1 : b1;
-  }
-  x.p_out[i] = p - f.rate * g;
 }
 
 __device__ void CopyMoment(Storage storage, const void* from, void* to,
@@ -151,10 +189,169 @@ __global__ void __launch_bounds__(kThreads)
       threadIdx.x;
   if (i >= x.n) return;
   if (!*s.ok || !isfinite(x.g[i])) return Keep(s, x, i);
-  if (s.rule == Rule::kAdam || s.rule == Rule::kAdamW) {
-    return Adam(s, *x.factors, x, i);
+  Weight now = {.p = x.p[i]};
+  if (x.m) now.m = Load({x.m, s.moments}, i);
+  if (x.v) now.v = Load({x.v, s.moments}, i);
+  MoveWeight(s, *x.factors, x.g[i], now);
+  x.p_out[i] = now.p;
+  StoreMoments(s, x, i, now);
+}
+
+// ---- codes: a warp has a block of them, so each lane has a few elements
+
+constexpr int kMomentLanes = 32;
+constexpr int kMomentsPerLane = kMomentBlock / kMomentLanes;
+constexpr int kMomentWarps = kThreads / kMomentLanes;
+
+// The elements of a warp's block.
+struct MomentLane {
+  int64_t block, begin;
+  int count, first;
+
+  __device__ MomentLane(const MomentBlocks& blocks, int64_t its_block)
+      : block(its_block),
+        begin(blocks.Begin(block)),
+        count(static_cast<int>(blocks.Begin(block + 1) - begin)),
+        first(static_cast<int>(threadIdx.x) % kMomentLanes) {}
+
+  // The k-th element of the lane.
+  __device__ bool Has(int k) const { return first + k * kMomentLanes < count; }
+  __device__ int64_t At(int k) const {
+    return begin + first + k * kMomentLanes;
   }
-  Descent(s, *x.factors, x, i);
+};
+
+// The number of this thread's warp.
+__device__ int64_t WarpOf(unsigned block) {
+  return static_cast<int64_t>(block) * kMomentWarps +
+         threadIdx.x / kMomentLanes;
+}
+
+__device__ float Decoded(uint8_t code, float scale, bool is_square) {
+  float x = Decode<true>(code) * scale;
+  if (!is_square) return x;
+  float square = x * x;
+  return square == square ? square : INFINITY;
+}
+
+__device__ uint8_t CodeOf(float x, float scale) {
+  float quotient = x / scale;
+  return static_cast<uint8_t>(quotient == quotient ? Encode<true>(quotient)
+                                                   : kLostMoment);
+}
+
+__device__ uint8_t CodeOfRoot(float root, float scale, uint32_t draw) {
+  if (!isfinite(root)) return static_cast<uint8_t>(kLostMoment);
+  if (!(root > 0)) return 0;
+  float quotient = fmaxf(root / scale, kLeastRoot);
+  return static_cast<uint8_t>(RoundE4M3(__float_as_uint(quotient), draw));
+}
+
+// Encodes the elements of the warp's block. All lanes call it.
+template <bool kSquare>
+__device__ void EncodeBlock(const MomentLane& lane, float (&x)[kMomentsPerLane],
+                            const ElementPlaces& places, uint32_t key,
+                            uint8_t* codes, float* scales) {
+  float amax = 0;
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (!lane.Has(k)) continue;
+    if (kSquare) x[k] = sqrtf(x[k]);
+    if (isfinite(x[k])) amax = fmaxf(amax, fabsf(x[k]));
+  }
+  const float scale = MomentScale(MaxOfWarp(amax));
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (!lane.Has(k)) continue;
+    const int64_t i = lane.At(k);
+    codes[i] = kSquare ? CodeOfRoot(x[k], scale, Draw(i, places, key))
+                       : CodeOf(x[k], scale);
+  }
+  if (lane.first == 0) scales[lane.block] = scale;
+}
+
+__device__ void KeepBlock(const MomentLane& lane, const uint8_t* codes,
+                          const float* scales, uint8_t* codes_out,
+                          float* scales_out) {
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (lane.Has(k)) codes_out[lane.At(k)] = codes[lane.At(k)];
+  }
+  if (lane.first == 0) scales_out[lane.block] = scales[lane.block];
+}
+
+__device__ void KeepMoment(const MomentLane& lane, const CodedMoment& x) {
+  if (x.codes) KeepBlock(lane, x.codes, x.scales, x.codes_out, x.scales_out);
+}
+
+__device__ void KeepCoded(const MomentLane& lane, const CodedState& x) {
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (lane.Has(k)) x.p_out[lane.At(k)] = x.p[lane.At(k)];
+  }
+  KeepMoment(lane, x.m);
+  KeepMoment(lane, x.v);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    UpdateCodedKernel(Settings s, Many<CodedState> states) {
+  int tensor = TensorOf(states, blockIdx.x);
+  const CodedState x = states.tensors[tensor];
+  const int64_t block = WarpOf(blockIdx.x - states.begin[tensor]);
+  if (block >= x.blocks.count()) return;
+  const MomentLane lane(x.blocks, block);
+  if (!*s.ok) return KeepCoded(lane, x);
+  const Factors f = *x.factors;
+  const float m_scale = x.m.scales[block];
+  const float v_scale = x.v.codes ? x.v.scales[block] : 0;
+  float m[kMomentsPerLane], v[kMomentsPerLane];
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (!lane.Has(k)) continue;
+    const int64_t i = lane.At(k);
+    Weight now = {.p = x.p[i], .m = Decoded(x.m.codes[i], m_scale, false)};
+    if (x.v.codes) now.v = Decoded(x.v.codes[i], v_scale, true);
+    if (isfinite(x.g[i])) MoveWeight(s, f, x.g[i], now);
+    x.p_out[i] = now.p;
+    m[k] = now.m;
+    v[k] = now.v;
+  }
+  EncodeBlock<false>(lane, m, f.places, f.key, x.m.codes_out, x.m.scales_out);
+  if (!x.v.codes) return;
+  EncodeBlock<true>(lane, v, f.places, f.key, x.v.codes_out, x.v.scales_out);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    DecodeMomentKernel(CodedMoment in, MomentBlocks blocks, bool is_square,
+                       float* x) {
+  const int64_t block = WarpOf(blockIdx.x);
+  if (block >= blocks.count()) return;
+  const MomentLane lane(blocks, block);
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (!lane.Has(k)) continue;
+    const int64_t i = lane.At(k);
+    x[i] = Decoded(in.codes[i], in.scales[block], is_square);
+  }
+}
+
+template <bool kSquare>
+__global__ void __launch_bounds__(kThreads)
+    EncodeMomentKernel(const float* x, CodedMoment moment, MomentBlocks blocks,
+                       const bool* ok, const int64_t* seed,
+                       const int64_t* update, DrawSettings draws) {
+  const int64_t block = WarpOf(blockIdx.x);
+  if (block >= blocks.count()) return;
+  const MomentLane lane(blocks, block);
+  if (!*ok) return KeepMoment(lane, moment);
+  const uint32_t key = kSquare ? DrawKey(*seed, draws.stream, *update) : 0;
+  float own[kMomentsPerLane];
+  ONNX_FP8_UNROLL
+  for (int k = 0; k < kMomentsPerLane; ++k) {
+    if (lane.Has(k)) own[k] = x[lane.At(k)];
+  }
+  EncodeBlock<kSquare>(lane, own, draws.places, key, moment.codes_out,
+                       moment.scales_out);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -176,28 +373,33 @@ constexpr size_t Moments(Rule rule) {
   return Steps(rule) ? 2 : rule == Rule::kMomentum ? 1 : 0;
 }
 
-// The dtype in which the node's moments are kept.
-DType MomentDType(const KernelContext& ctx, Rule rule) {
-  const bool coded = Moments(rule) > 0 && ctx.HasIn(2) &&
-                     ctx.In(2).dtype() == DType::kBFloat16;
-  return coded ? DType::kBFloat16 : DType::kFloat;
+bool AreKeptAs(const KernelContext& ctx, Rule rule, DType dtype) {
+  return Moments(rule) > 0 && ctx.HasIn(2) && ctx.In(2).dtype() == dtype;
+}
+
+// The operands that the body has.
+constexpr size_t BodyOperands(Rule rule) {
+  return 2 + Moments(rule) + (Steps(rule) ? 4 : 3);
 }
 
 // Operands: parameter, gradient, moments, [step], lr, grad_scale, ok, [seed,
-// update].
+// update], [scales].
 Settings SettingsOf(const KernelContext& ctx, Rule rule) {
   size_t next = 2 + Moments(rule);
   auto scalar = [&](DType dtype) {
     CheckOperand(ctx, next, dtype, {});
     return ctx.In(next++).raw();
   };
-  Settings s = {.rule = rule, .nesterov = ctx.Int("nesterov", 0) != 0};
+  Settings s = {.rule = rule,
+                .nesterov = ctx.Int("nesterov", 0) != 0,
+                .codes = AreKeptAs(ctx, rule, DType::kE4M3)};
   if (Steps(rule)) s.step = static_cast<const int64_t*>(scalar(DType::kInt64));
   s.lr = static_cast<const float*>(scalar(DType::kFloat));
   s.grad_scale = static_cast<const float*>(scalar(DType::kFloat));
   s.ok = static_cast<const bool*>(scalar(DType::kBool));
-  s.moments = StorageOf(ctx, MomentDType(ctx, rule));
-  if (s.moments != Storage::kFloat && Steps(rule)) {
+  const bool narrow = AreKeptAs(ctx, rule, DType::kBFloat16);
+  s.moments = narrow ? Storage::kBFloat16 : Storage::kFloat;
+  if ((narrow || s.codes) && Steps(rule)) {
     s.seed = static_cast<const int64_t*>(scalar(DType::kInt64));
     s.update = static_cast<const int64_t*>(scalar(DType::kInt64));
   }
@@ -208,26 +410,61 @@ Settings SettingsOf(const KernelContext& ctx, Rule rule) {
   return s;
 }
 
-State StateOf(KernelContext& ctx, Rule rule) {
+const void* In(const KernelContext& ctx, size_t i, DType dtype,
+               const Shape& shape) {
+  CheckOperand(ctx, i, dtype, shape);
+  return ctx.In(i).raw();
+}
+
+State StateOf(KernelContext& ctx, const Settings& s) {
   const Shape shape = Operand(ctx, 0).shape();
-  const DType moments = MomentDType(ctx, rule);
-  auto in = [&](size_t i, DType dtype) {
-    CheckOperand(ctx, i, dtype, shape);
-    return ctx.In(i).raw();
-  };
+  const DType moments = StorageDType(s.moments);
   State x = {
-      .p = static_cast<const float*>(in(0, DType::kFloat)),
-      .g = static_cast<const float*>(in(1, DType::kFloat)),
+      .p = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape)),
+      .g = static_cast<const float*>(In(ctx, 1, DType::kFloat, shape)),
       .p_out = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw()),
       .n = ctx.In(0).size()};
-  if (Moments(rule) > 0) {
-    x.m = in(2, moments);
+  if (Moments(s.rule) > 0) {
+    x.m = In(ctx, 2, moments, shape);
     x.m_out = ctx.Out(1, moments, shape).raw();
   }
-  if (Moments(rule) > 1) {
-    x.v = in(3, moments);
+  if (Moments(s.rule) > 1) {
+    x.v = In(ctx, 3, moments, shape);
     x.v_out = ctx.Out(2, moments, shape).raw();
   }
+  return x;
+}
+
+// Operands and results with a moment of that shape: its codes, its scales.
+// Errors: others.
+CodedMoment CodedMomentOf(KernelContext& ctx, const Shape& shape, size_t codes,
+                          size_t scales, size_t codes_out, size_t scales_out) {
+  Check(shape.size() >= 2, "[", ctx.Where(),
+        "] expected codes of rank 2 or more");
+  const Shape blocks = MomentScaleShape(shape);
+  return {
+      .codes = static_cast<const uint8_t*>(In(ctx, codes, DType::kE4M3, shape)),
+      .codes_out =
+          static_cast<uint8_t*>(ctx.Out(codes_out, DType::kE4M3, shape).raw()),
+      .scales =
+          static_cast<const float*>(In(ctx, scales, DType::kFloat, blocks)),
+      .scales_out = static_cast<float*>(
+          ctx.Out(scales_out, DType::kFloat, blocks).raw())};
+}
+
+CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
+  const Shape shape = Operand(ctx, 0).shape();
+  const size_t moments = Moments(s.rule);
+  const size_t scales = BodyOperands(s.rule) + (s.seed ? 2 : 0);
+  CodedState x = {
+      .p = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape)),
+      .g = static_cast<const float*>(In(ctx, 1, DType::kFloat, shape)),
+      .p_out = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw()),
+      .m = CodedMomentOf(ctx, shape, 2, scales, 1, 1 + moments)};
+  if (moments > 1) {
+    x.v = CodedMomentOf(ctx, shape, 3, scales + 1, 2, 2 + moments);
+  }
+  x.blocks = MomentBlocksOf(shape);
   return x;
 }
 
@@ -239,23 +476,45 @@ Tuning TuningOf(KernelContext& ctx) {
           static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx)))};
 }
 
-void StartUpdates(std::span<KernelContext> nodes, const Settings& s) {
+unsigned WarpsFor(const MomentBlocks& blocks) {
+  const int64_t count = blocks.columns > 0 ? blocks.count() : 0;
+  return static_cast<unsigned>(DivideUp(count, kMomentWarps));
+}
+
+// Calls start(many) for the states of the nodes.
+template <typename T, typename Blocks, typename Start>
+void ForStates(std::span<KernelContext> nodes, const Settings& s,
+               T state_of(KernelContext&, const Settings&), Blocks blocks_of,
+               Start start) {
   static_assert(Many<Tuning>::kMost <= kThreads);
-  cudaStream_t stream = QueueOf(nodes[0]).stream();
   std::vector<Tuning> tunings;
-  std::vector<State> states;
+  std::vector<T> states;
   for (KernelContext& ctx : nodes) {
     tunings.push_back(TuningOf(ctx));
-    states.push_back(StateOf(ctx, s.rule));
+    states.push_back(state_of(ctx, s));
     states.back().factors = tunings.back().factors;
   }
   ForMany(
       tunings, [](const Tuning&) { return 1u; },
       [&](const Many<Tuning>& many) {
-        Launch(FactorsKernel, 1, kThreads, 0, stream, s, many);
+        Launch(FactorsKernel, 1, kThreads, 0, QueueOf(nodes[0]).stream(), s,
+               many);
       });
-  ForMany(
-      states, [](const State& x) { return BlocksFor(x.n); },
+  ForMany(states, blocks_of, start);
+}
+
+void StartUpdates(std::span<KernelContext> nodes, const Settings& s) {
+  cudaStream_t stream = QueueOf(nodes[0]).stream();
+  if (s.codes) {
+    return ForStates(
+        nodes, s, CodedStateOf,
+        [](const CodedState& x) { return WarpsFor(x.blocks); },
+        [&](const Many<CodedState>& many) {
+          Launch(UpdateCodedKernel, many.blocks, kThreads, 0, stream, s, many);
+        });
+  }
+  ForStates(
+      nodes, s, StateOf, [](const State& x) { return BlocksFor(x.n); },
       [&](const Many<State>& many) {
         Launch(UpdateKernel, many.blocks, kThreads, 0, stream, s, many);
       });
@@ -298,6 +557,41 @@ void RoundStochasticOp(KernelContext& ctx) {
          DrawSettingsOf(ctx));
 }
 
+// Inputs: codes, scale.
+void DecodeMoment(KernelContext& ctx) {
+  const Shape shape = Operand(ctx, 0).shape();
+  Check(shape.size() >= 2, "[", ctx.Where(),
+        "] expected codes of rank 2 or more");
+  const CodedMoment moment = {
+      .codes = static_cast<const uint8_t*>(In(ctx, 0, DType::kE4M3, shape)),
+      .scales = static_cast<const float*>(
+          In(ctx, 1, DType::kFloat, MomentScaleShape(shape)))};
+  auto* x = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw());
+  const MomentBlocks blocks = MomentBlocksOf(shape);
+  const unsigned warps = WarpsFor(blocks);
+  if (warps == 0) return;
+  Launch(DecodeMomentKernel, warps, kThreads, 0, QueueOf(ctx).stream(), moment,
+         blocks, ctx.Int("squared", 0) != 0, x);
+}
+
+// Inputs: x, codes, scale, ok, and for a mean of squares seed, update.
+template <bool kSquare>
+void EncodeMoment(KernelContext& ctx) {
+  const Shape shape = Operand(ctx, 1).shape();
+  const CodedMoment moment = CodedMomentOf(ctx, shape, 1, 2, 0, 1);
+  auto* x = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape));
+  auto* ok = static_cast<const bool*>(In(ctx, 3, DType::kBool, {}));
+  const int64_t* draws[2] = {};
+  for (size_t i = 0; kSquare && i < 2; ++i) {
+    draws[i] = static_cast<const int64_t*>(In(ctx, 4 + i, DType::kInt64, {}));
+  }
+  const MomentBlocks blocks = MomentBlocksOf(shape);
+  const unsigned warps = WarpsFor(blocks);
+  if (warps == 0) return;
+  Launch(EncodeMomentKernel<kSquare>, warps, kThreads, 0, QueueOf(ctx).stream(),
+         x, moment, blocks, ok, draws[0], draws[1], DrawSettingsOf(ctx));
+}
+
 template <Rule kRule>
 void Register(KernelRegistry& r, const char* op) {
   KernelTraits traits = {.in_place = {{0, 0}},
@@ -306,6 +600,13 @@ void Register(KernelRegistry& r, const char* op) {
                          .many = UpdateMany<kRule>};
   for (int i = 1; i <= static_cast<int>(Moments(kRule)); ++i) {
     traits.in_place.emplace_back(i + 1, i);
+  }
+  // Scales, if there are any, are the last operands and results.
+  constexpr int kMoments = static_cast<int>(Moments(kRule));
+  constexpr int kScales =
+      static_cast<int>(BodyOperands(kRule)) + (Steps(kRule) ? 2 : 0);
+  for (int i = 0; i < kMoments; ++i) {
+    traits.in_place.emplace_back(kScales + i, 1 + kMoments + i);
   }
   r.Add(op, Update<kRule>, traits, kDomain);
 }
@@ -318,6 +619,10 @@ void RegisterOptimizer(KernelRegistry& r) {
   Register<Rule::kAdam>(r, "Adam");
   Register<Rule::kAdamW>(r, "AdamW");
   r.Add("RoundStochastic", RoundStochasticOp, {}, kDomain);
+  const KernelTraits encode{.in_place = {{1, 0}, {2, 1}}};
+  r.Add("DecodeMoment", DecodeMoment, {}, kDomain);
+  r.Add("EncodeMoment", EncodeMoment<false>, encode, kDomain);
+  r.Add("EncodeSecondMoment", EncodeMoment<true>, encode, kDomain);
 }
 
 }  // namespace onnx_fp8::cuda
