@@ -116,10 +116,12 @@ TEST(UpdateKernels, InPlaceAndAnyThreadCountGiveTheSameBits) {
       const KernelEntry* entry = CpuKernels().Find(kDomain, op.name);
       std::vector<Tensor> inputs, outputs(1 + op.moments);
       for (const Tensor& t : built.inputs) inputs.push_back(t.Clone());
-      EXPECT_EQ(entry->traits.in_place.size(), outputs.size());
       for (auto [in, out] : entry->traits.in_place) {
+        // Only moments that are codes have scales.
+        if (static_cast<size_t>(out) >= outputs.size()) continue;
         outputs[static_cast<size_t>(out)] = inputs[static_cast<size_t>(in)];
       }
+      for (const Tensor& t : outputs) EXPECT_TRUE(t.defined());
       int threads = NumThreads();
       SetNumThreads(3);
       KernelContext context(*built.node, inputs, outputs);

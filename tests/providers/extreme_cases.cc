@@ -275,6 +275,10 @@ const Rows kReasons[] = {
     {"onnx_fp8.Adam onnx_fp8.AdamW onnx_fp8.SGD onnx_fp8.SGDMomentum "
      "onnx_fp8.UpdateScale",
      "a step that is not finite is skipped: tests/optimizers"},
+    {"onnx_fp8.DecodeMoment onnx_fp8.EncodeMoment "
+     "onnx_fp8.EncodeSecondMoment",
+     "its codes belong to matrices: "
+     "tests/providers/cpu/ops/moment_codes_test.cc"},
     {"onnx_fp8.ScaledMatMul*",
      "the codes of its operands are finite numbers of 8 bits: "
      "tests/providers/cpu/fp8"},
