@@ -28,7 +28,8 @@ def bodies():
 
 def function(op, opset):
     header = f'<opset_import: ["":{opset}, "{DOMAIN}":1], domain: "{DOMAIN}">'
-    return parser.parse_function(f"{header} {op['name']} <{', '.join(a['name'] for a in op['attributes'])}> {op['body']}")
+    attributes = ", ".join(a["name"] for a in op["attributes"])
+    return parser.parse_function(f"{header} {op['name']} {f'<{attributes}>' if attributes else ''} {op['body']}")
 
 
 class Runner:
