@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/check.h"
 
 namespace onnx_fp8 {
@@ -129,6 +131,34 @@ TEST(OrtState, MomentsIn16BitsAreWidened) {
   for (const auto& [name, tensor] : wide) {
     EXPECT_TRUE(Identical(tensor, again.at(name))) << name;
   }
+}
+
+// Codes 0x38, 0x40 and 0x7F are 1, 2 and NaN; a block has one scale.
+TEST(OrtState, CodesBecomeFloats) {
+  OrtCheckpoint c = AfterSteps(7);
+  TensorMap state = OptimizerState(c, "adamw", "file");
+  state["w"] = Filled({2, 3}, 1);
+  state["b"] = Filled({3}, 1);
+  for (const char* moment : {"w.exp_avg", "w.exp_avg_sq"}) {
+    state[moment] = Tensor::From<E4M3>(
+        {2, 3},
+        {E4M3{0x38}, E4M3{0x40}, E4M3{0}, E4M3{0x38}, E4M3{0x40}, E4M3{0x7F}});
+    state[std::string(moment) + ".scale"] =
+        Tensor::From<float>({2, 1}, {0.5f, 3});
+  }
+  TakeState(state, {.kind = "adamw"}, "file", &c);
+  const TensorMap kept = OptimizerState(c, "adamw", "file");
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  const float first[] = {0.5f, 1, 0, 3, 6}, second[] = {0.25f, 1, 0, 9, 36};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(kept.at("w.exp_avg").data<float>()[i], first[i]);
+    EXPECT_EQ(kept.at("w.exp_avg_sq").data<float>()[i], second[i]);
+  }
+  EXPECT_NE(kept.at("w.exp_avg").data<float>()[5],
+            kept.at("w.exp_avg").data<float>()[5]);
+  EXPECT_EQ(kept.at("w.exp_avg_sq").data<float>()[5], kInfinite);
+  state.erase("w.exp_avg.scale");
+  EXPECT_THROW(TakeState(state, {.kind = "adamw"}, "file", &c), Error);
 }
 
 TEST(OrtState, WithoutMomentsGivesZeros) {
