@@ -147,19 +147,21 @@ TEST(CodedMoments, ACheckpointOfOtherMomentsIsRefused) {
   SessionOptions plain = coded, narrow = coded;
   plain.optimizer.moments = "float32";
   narrow.optimizer.moments = "bfloat16";
-  const std::tuple<SessionOptions, SessionOptions, const char*, const char*>
-      cases[] = {{plain, coded, "expected float8e4m3fn[", ", got float["},
-                 {coded, plain, "expected float[", ", got float8e4m3fn["},
-                 {coded, narrow, "expected bfloat16[", ", got float"}};
-  for (const auto& [first, second, expected, got] : cases) {
+  const std::tuple<SessionOptions, SessionOptions, const char*> cases[] = {
+      {plain, coded, "] expected float8e4m3fn["},
+      {coded, plain, " in float, got float8e4m3fn["},
+      {coded, narrow, " in bfloat16, got float"}};
+  for (const auto& [first, second, types] : cases) {
     auto begun = TrainingSession::Create(first);
     begun->Step(Batch(1), 1e-2);
     begun->Save(dir / "run");
     auto resumed = TrainingSession::Create(second);
-    resumed->Restore(dir / "run");
-    ExpectParts(ErrorOf([&] { resumed->Step(Batch(2), 1e-2); }),
-                {"[state ", ".exp_avg", expected, got,
-                 ": a run goes on with the `moments` it began with"});
+    const std::string error = ErrorOf([&] {
+      resumed->Restore(dir / "run");
+      resumed->Step(Batch(2), 1e-2);
+    });
+    ExpectParts(error,
+                {".exp_avg", types, ", got float", ": a run ", " `moments` "});
   }
 }
 
