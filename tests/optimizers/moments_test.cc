@@ -335,17 +335,19 @@ TEST(Moments, NothingIsDrawnWithoutAMeanOfSquaresInFewerBits) {
 }
 
 TEST(Moments, OtherFormatsAreRefused) {
-  EXPECT_EQ(MomentFormats(), (std::vector<std::string>{"float32", "bfloat16"}));
+  EXPECT_EQ(MomentFormats(),
+            (std::vector<std::string>{"float32", "bfloat16", "fp8"}));
   for (const std::string& format : MomentFormats()) {
     EXPECT_NO_THROW(CheckOptimizer({.moments = format}));
   }
-  for (const char* format : {"", "float16", "fp8", "BFLOAT16"}) {
+  for (const char* format : {"", "float16", "fp4", "BFLOAT16"}) {
     try {
       CheckOptimizer({.moments = format});
       ADD_FAILURE() << format;
     } catch (const Error& error) {
-      EXPECT_EQ(std::string(error.what()),
-                Concat("expected moments float32 or bfloat16, got ", format));
+      EXPECT_EQ(
+          std::string(error.what()),
+          Concat("expected moments float32, bfloat16 or fp8, got ", format));
     }
   }
 }

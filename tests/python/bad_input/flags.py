@@ -68,7 +68,7 @@ for name, words, flags in [
     ("recipe_for_without_a_recipe", "--recipe-for: expected PATTERN=RECIPE, as in layers.0.*=off, got \"layers.0\"",
      ["--recipe-for", "layers.0"]),
     ("recipe_for_an_unknown_one", "--recipe-for: [recipe fp4] expected off, tensorwise", ["--recipe-for", "*=fp4"]),
-    ("moments_unknown", "--moments: expected float32 or bfloat16, got fp8", ["--moments", "fp8"]),
+    ("moments_unknown", "--moments: expected float32, bfloat16 or fp8, got fp4", ["--moments", "fp4"]),
     ("optimizer_unknown", "--optimizer: expected adamw, adam, adamw_hf or sgd, got lion", ["--optimizer", "lion"]),
     ("schedule_unknown",
      "--schedule: [schedule staircase] expected constant, linear or cosine, then :warmup=STEPS",
