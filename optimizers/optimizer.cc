@@ -187,7 +187,7 @@ Attributes DrawsOf(const Update& update, const Moment& moment) {
   const ElementPlaces& at = update.places;
   return {{"stream", static_cast<int64_t>(Hash(moment.name) & 0xFFFFFFFF)},
           {"shift", at.shift},
-          {"run", at.run},
+          {"row", at.run},
           {"stride", at.stride},
           {"begin", at.begin}};
 }

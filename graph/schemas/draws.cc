@@ -35,7 +35,7 @@ constexpr char kDrawConstants[] = R"(
   factor2 = Constant <value_int: int = -2073254261> ()
   stream = Constant <value_int: int = @stream> ()
   shift = Constant <value_int: int = @shift> ()
-  run = Constant <value_int: int = @run> ()
+  run = Constant <value_int: int = @row> ()
   stride = Constant <value_int: int = @stride> ()
   begin = Constant <value_int: int = @begin> ()
   seed_low = BitwiseAnd (seed, low)
@@ -101,7 +101,7 @@ std::vector<AttributeDefinition> DrawAttributes() {
   constexpr AttributeKind kInt = AttributeKind::kInt;
   return {{"stream", kInt},
           {"shift", kInt},
-          {"run", kInt},
+          {"row", kInt},
           {"stride", kInt},
           {"begin", kInt}};
 }
@@ -112,10 +112,10 @@ void CheckDraws(const Node& node, size_t seed) {
     Check(x.dtype == DType::kInt64 && (!x.shape || x.shape->empty()), "[",
           node.Where(), "] expected an int64 of rank 0, got ", x.name);
   }
-  Check(node.Int("run", 0) > 0 && node.Int("shift", -1) >= 0 &&
+  Check(node.Int("row", 0) > 0 && node.Int("shift", -1) >= 0 &&
             node.Int("stride", -1) >= 0 && node.Int("begin", -1) >= 0,
         "[", node.Where(),
-        "] expected a run from 1 on, and a shift, a stride "
+        "] expected a row from 1 on, and a shift, a stride "
         "and a begin from 0 on");
 }
 

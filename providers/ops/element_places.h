@@ -19,13 +19,13 @@ struct DrawSettings {
 inline DrawSettings DrawSettingsOf(const KernelContext& ctx) {
   const ElementPlaces places = {
       .shift = ctx.Int("shift", 0),
-      .run = ctx.Int("run", 1),
+      .run = ctx.Int("row", 1),
       .stride = ctx.Int("stride", 1),
       .begin = ctx.Int("begin", 0),
   };
   Check(places.shift >= 0 && places.run > 0 && places.stride >= 0 &&
             places.begin >= 0,
-        "[", ctx.Where(), "] expected a run from 1 on, and a shift, a stride ",
+        "[", ctx.Where(), "] expected a row from 1 on, and a shift, a stride ",
         "and a begin from 0 on");
   return {static_cast<uint32_t>(ctx.Int("stream", 0)), places};
 }

@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "u#: bfloat16[{R},{C}] "
                   "= onnx_fp8.AdamW<eps=0.1, lr_scale=0.5, {W}, "
                   "one_minus_beta1=0.125, one_minus_beta2=0.25, begin={K}, "
-                  "run=2, shift=3, stream=1{K}, stride=1{K}>"
+                  "row=2, shift=3, stream=1{K}, stride=1{K}>"
                   "(x#, g#, h#, k#, step, lr, clip, ok, seed, step)",
                   6 + 2 * kNodes},
         OneOfMany{"SGDMomentum",

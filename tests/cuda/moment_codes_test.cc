@@ -63,12 +63,12 @@ void PrintTo(const CodedUpdate& c, std::ostream* out) { *out << c.name; }
 const CodedUpdate kCodedUpdates[] = {
     {"Adam",
      "Adam<eps=0.0625, lr_scale=0.5, weight_decay=0.25, "
-     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=0, run=1, shift=0, "
+     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=0, row=1, shift=0, "
      "stream=99, stride=1>",
      true},
     {"AdamWOfAPart",
      "AdamW<eps=0.0625, lr_scale=0.5, weight_decay=0.25, "
-     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=4294967200, run=50, "
+     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=4294967200, row=50, "
      "shift=70, stream=4294967295, stride=200>",
      true},
     {"SGDMomentum",
@@ -151,7 +151,7 @@ input ok: bool[]
 const seed: int64[] = {5000000000}
 const update: int64[] = {41}
 a: float8e4m3fn[9,130], a_s: float[9,2] = onnx_fp8.EncodeMoment(x, codes, scale, ok)
-b: float8e4m3fn[9,130], b_s: float[9,2] = onnx_fp8.EncodeSecondMoment<begin=2, run=100, shift=3, stream=3, stride=4294967296>(v, codes, scale, ok, seed, update)
+b: float8e4m3fn[9,130], b_s: float[9,2] = onnx_fp8.EncodeSecondMoment<begin=2, row=100, shift=3, stream=3, stride=4294967296>(v, codes, scale, ok, seed, update)
 c: float[9,130] = onnx_fp8.DecodeMoment<squared=0>(codes, scale)
 d: float[9,130] = onnx_fp8.DecodeMoment<squared=1>(codes, scale)
 )";

@@ -65,12 +65,12 @@ constexpr char kAdamOperands[] = "m, v, step, lr, clip, ok, seed, step";
 const UpdateOfMoments kUpdatesOfMoments[] = {
     {"Adam", ", n: bfloat16[1500], u: bfloat16[1500]",
      "Adam<eps=0.0625, lr_scale=0.5, weight_decay=0.25, "
-     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=0, run=1, shift=0, "
+     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=0, row=1, shift=0, "
      "stream=99, stride=1>",
      kAdamOperands},
     {"AdamWOfAPart", ", n: bfloat16[1500], u: bfloat16[1500]",
      "AdamW<eps=0.0625, lr_scale=0.5, weight_decay=0.25, "
-     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=4294967200, run=50, "
+     "one_minus_beta1=0.125, one_minus_beta2=0.25, begin=4294967200, row=50, "
      "shift=70, stream=4294967295, stride=200>",
      kAdamOperands},
     {"SGDMomentum", ", n: bfloat16[1500]",
@@ -162,11 +162,11 @@ TEST(CudaRoundStochastic, GivesTheCpusBits) {
                            0xFF800000, 0x7FC00000, 0x7F800001, 0x3F80FFFF};
   std::memcpy(x.raw(), ends, sizeof ends);
   for (const char* places :
-       {"begin=0, run=1, shift=0, stream=1, stride=1",
-        "begin=4294967000, run=1, shift=0, stream=4294967295, stride=1",
-        "begin=0, run=7, shift=5, stream=3, stride=21",
-        "begin=12, run=64, shift=4294967290, stream=3, stride=64",
-        "begin=2, run=100, shift=3, stream=3, stride=4294967296"}) {
+       {"begin=0, row=1, shift=0, stream=1, stride=1",
+        "begin=4294967000, row=1, shift=0, stream=4294967295, stride=1",
+        "begin=0, row=7, shift=5, stream=3, stride=21",
+        "begin=12, row=64, shift=4294967290, stream=3, stride=64",
+        "begin=2, row=100, shift=3, stream=3, stride=4294967296"}) {
     const std::string text = Concat(
         "input x: float[1500]\ninput seed: int64[]\ninput update: int64[]\n"
         "y: bfloat16[1500] = onnx_fp8.RoundStochastic<",

@@ -368,7 +368,7 @@ TEST(Moments, APartSaysWhereItsElementsLie) {
     if (!node.IsOurs("RoundStochastic")) continue;
     ++found;
     EXPECT_EQ(node.Int("shift", -1), 3);
-    EXPECT_EQ(node.Int("run", -1), 2);
+    EXPECT_EQ(node.Int("row", -1), 2);
     EXPECT_EQ(node.Int("stride", -1), 10);
     EXPECT_EQ(node.Int("begin", -1), 4);
     // FNV-1a of w.exp_avg_sq is 5D55758085E1DE01.

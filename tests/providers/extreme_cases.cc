@@ -204,7 +204,7 @@ const Rows kRows[] = {
     {"onnx_fp8.Amax", "y: ? = onnx_fp8.Amax(x)"},
     {"onnx_fp8.RoundTo", "y: ? = onnx_fp8.RoundTo<to=16>(x)"},
     {"onnx_fp8.RoundStochastic",
-     "y: ? = onnx_fp8.RoundStochastic<begin=3, run=4, shift=5, stream=7, "
+     "y: ? = onnx_fp8.RoundStochastic<begin=3, row=4, shift=5, stream=7, "
      "stride=9>(x, axis, number)"},
     {"onnx_fp8.QuantizeTensor",
      "c: ?, y: ?, a: ? = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(x)"},

@@ -55,7 +55,7 @@ def test_stochastic_rounding(tmp_path, bodies, place, shape):  # noqa: F811
     shift, length, stride, begin = place
     stream, seed, update = 0xFEDCBA98, 0x7123456789ABCDEF, 2**32 + 17
     graph = f"""g ({dims(shape)} x, int64 seed, int64 update) => ({dims(shape)} y) {{
-      h = {DOMAIN}.RoundStochastic<stream = {stream}, shift = {shift}, run = {length}, stride = {stride},
+      h = {DOMAIN}.RoundStochastic<stream = {stream}, shift = {shift}, row = {length}, stride = {stride},
                                    begin = {begin}>(x, seed, update)
       y = Cast<to = 1>(h) }}"""
     runner = Runner(tmp_path, bodies, graph, ["RoundStochastic"])

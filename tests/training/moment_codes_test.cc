@@ -292,7 +292,7 @@ TEST(CodedMoments, APartIsEncodedAsInTheWhole) {
     const Node& node = *b.Ops("EncodeSecondMoment", operands, 2,
                               {{"stream", int64_t{9}},
                                {"shift", at.shift},
-                               {"run", at.run},
+                               {"row", at.run},
                                {"stride", at.stride},
                                {"begin", at.begin}},
                               kDomain)[0]

@@ -264,7 +264,7 @@ TEST(NarrowMoments, EachRanksStepHasThePlacesOfItsParts) {
         const Node& node = *binding.next->producer;
         ASSERT_TRUE(node.IsOurs("RoundStochastic"));
         EXPECT_EQ(node.Int("shift", -1), places.shift) << weight << rank;
-        EXPECT_EQ(node.Int("run", -1), places.run) << weight << rank;
+        EXPECT_EQ(node.Int("row", -1), places.run) << weight << rank;
         EXPECT_EQ(node.Int("stride", -1), places.stride) << weight << rank;
         EXPECT_EQ(node.Int("begin", -1), places.begin) << weight << rank;
       }

@@ -36,7 +36,7 @@ constexpr char kUpdatedFloats[] =
 
 constexpr char kEncodedCodes[] =
     R"(m_next: float8e4m3fn[2,130], m_s_next: float[2,2] = onnx_fp8.EncodeMoment(m_new, m, m_s, ok)
-v_next: float8e4m3fn[2,130], v_s_next: float[2,2] = onnx_fp8.EncodeSecondMoment<begin=6, run=2, shift=4, stream=77, stride=8>(v_new, v, v_s, ok, seed, step)
+v_next: float8e4m3fn[2,130], v_s_next: float[2,2] = onnx_fp8.EncodeSecondMoment<begin=6, row=2, shift=4, stream=77, stride=8>(v_new, v, v_s, ok, seed, step)
 )";
 
 constexpr char kNewCodes[] = R"(update w = w_next
@@ -66,7 +66,7 @@ TEST(JoinMomentCodes, ScalesFollowOtherOperandsAndResults) {
           "w_next: float[2,130], m_next: float8e4m3fn[2,130], "
           "v_next: float8e4m3fn[2,130], m_s_next: float[2,2], "
           "v_s_next: float[2,2] = onnx_fp8.AdamW<begin=6, eps=0.5, "
-          "lr_scale=1.0, one_minus_beta1=0.5, one_minus_beta2=0.25, run=2, "
+          "lr_scale=1.0, one_minus_beta1=0.5, one_minus_beta2=0.25, row=2, "
           "shift=4, stream=77, stride=8, weight_decay=0.0>"
           "(w, g, m, v, step, lr, clip, ok, seed, step, m_s, v_s)\n") +
           kNewCodes);

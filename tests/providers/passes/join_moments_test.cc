@@ -32,7 +32,7 @@ constexpr char kAdamUpdate[] =
     "weight_decay=0.0>(w, g, m_f, v_f, step, lr, clip, ok)\n";
 
 constexpr char kEncodes[] = R"(m_next: bfloat16[4] = Cast<to=16>(m_new)
-v_next: bfloat16[4] = onnx_fp8.RoundStochastic<begin=6, run=2, shift=4, stream=77, stride=8>(v_new, seed, step)
+v_next: bfloat16[4] = onnx_fp8.RoundStochastic<begin=6, row=2, shift=4, stream=77, stride=8>(v_new, seed, step)
 )";
 
 constexpr char kUpdates[] = R"(update w = w_next
@@ -56,7 +56,7 @@ TEST(JoinMoments, TheUpdateReadsAndWritesWhatTheStateKeeps) {
       std::string(
           "w_next: float[4], m_next: bfloat16[4], v_next: bfloat16[4] = "
           "onnx_fp8.Adam<begin=6, eps=0.5, lr_scale=1.0, one_minus_beta1=0.5, "
-          "one_minus_beta2=0.25, run=2, shift=4, stream=77, stride=8, "
+          "one_minus_beta2=0.25, row=2, shift=4, stream=77, stride=8, "
           "weight_decay=0.0>(w, g, m, v, step, lr, clip, ok, seed, step)\n") +
           kUpdates);
 }
@@ -121,7 +121,7 @@ TEST(JoinMoments, OtherMomentsStay) {
 // nearest: it can't take over another rounding.
 TEST(JoinMoments, OtherRoundingsStay) {
   const std::string drawn =
-      "onnx_fp8.RoundStochastic<begin=0, run=1, shift=0, stream=7, stride=1>";
+      "onnx_fp8.RoundStochastic<begin=0, row=1, shift=0, stream=7, stride=1>";
   const std::string begin = std::string(kDecodes) + kAdamUpdate;
   ExpectApart(begin +
               "m_next: bfloat16[4] = Cast<to=16>(m_new)\n"

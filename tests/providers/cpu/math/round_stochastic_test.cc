@@ -44,7 +44,7 @@ Tensor AnyFloats(int64_t n, uint64_t seed) {
 Attributes AttributesOf(uint32_t stream, const ElementPlaces& places) {
   return {{"stream", int64_t{stream}},
           {"shift", places.shift},
-          {"run", places.run},
+          {"row", places.run},
           {"stride", places.stride},
           {"begin", places.begin}};
 }

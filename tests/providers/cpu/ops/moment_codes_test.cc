@@ -23,7 +23,7 @@ const Shape kShapesOfMoments[] = {{3, 300}, {2, 3, 128}, {40, 5},
 Attributes DrawsOfNode() {
   return {{"stream", int64_t{0xFFFFFFFF}},
           {"shift", int64_t{3}},
-          {"run", int64_t{100}},
+          {"row", int64_t{100}},
           {"stride", int64_t{1} << 31},
           {"begin", int64_t{7}}};
 }
