@@ -41,7 +41,8 @@ struct OptimizerSpec {
   // the number of the update, the tensor's name and the element's place, others
   // to the nearest. Those of double parameters are double. With "fp8" a block
   // of 128 elements of a row has a scale; vectors, tensors of fewer than 4,096
-  // elements, and parts of ranks that cut a block keep floats.
+  // elements or with rows of fewer than 32, and parts of ranks that cut a block
+  // keep floats.
   std::string moments = "float32";
   std::vector<ParameterGroup> groups;
 };

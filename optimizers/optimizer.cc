@@ -287,7 +287,8 @@ std::vector<std::string> MomentFormats() {
 }
 
 bool MayKeepCodes(const Shape& whole) {
-  return whole.size() >= 2 && NumElements(whole) >= 4096;
+  return whole.size() >= 2 && whole.back() >= kMomentBlock / 4 &&
+         NumElements(whole) >= 4096;
 }
 
 DType MomentDType(const OptimizerSpec& spec,

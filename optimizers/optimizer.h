@@ -60,7 +60,8 @@ std::vector<std::string> MomentFormats();
 inline constexpr char kMomentScale[] = ".scale";
 
 // Whether the moments of a tensor of that shape are worth the scales of codes:
-// it has rows, and 4,096 elements or more.
+// it has rows of 32 elements or more, and 4,096 elements or more. (The scales
+// of shorter rows would take more than an eighth of a byte per element.)
 bool MayKeepCodes(const Shape& whole);
 
 // The dtype in which moments of the parameter are kept. kE4M3: as codes, with a

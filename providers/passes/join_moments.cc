@@ -27,6 +27,7 @@ bool Draws(const Node& encode) {
 
 bool AreRoundings(const Node& decode, const Node& encode) {
   return decode.Is("Cast") && decode.in(0)->dtype == DType::kBFloat16 &&
+         decode.out(0)->dtype == DType::kFloat &&
          (encode.Is("Cast") || Draws(encode)) &&
          encode.out(0)->dtype == DType::kBFloat16;
 }

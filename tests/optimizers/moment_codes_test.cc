@@ -321,9 +321,11 @@ TEST(MomentCodes, SomeMomentsStayFloats) {
     bool cuts_blocks, codes;
   };
   const Case cases[] = {
-      {{64, 64}, {}, false, true},         {{64, 63}, {}, false, false},
-      {{4, 8, 128}, {}, false, true},      {{8192}, {}, false, false},
-      {{16, 128}, {64, 128}, false, true}, {{64, 64}, {64, 128}, true, false}};
+      {{64, 64}, {}, false, true},          {{64, 63}, {}, false, false},
+      {{4, 8, 128}, {}, false, true},       {{8192}, {}, false, false},
+      {{16, 128}, {64, 128}, false, true},  {{64, 64}, {64, 128}, true, false},
+      {{256, 256, 1, 1}, {}, false, false}, {{256, 31}, {}, false, false},
+      {{256, 32}, {}, false, true}};
   for (const Case& c : cases) {
     for (DType dtype : {DType::kFloat, DType::kDouble}) {
       Graph graph;

@@ -68,7 +68,9 @@ Tensor AsFloats(const Tensor& moment, const Tensor* scales, bool is_square,
                 const std::string& where) {
   if (moment.dtype() == DType::kBFloat16) return Widened<BFloat16>(moment);
   if (moment.dtype() != DType::kE4M3) return moment;
-  Check(scales, "[", where, "] lacks the scales of a moment");
+  Check(scales && scales->dtype() == DType::kFloat &&
+            scales->shape() == MomentScaleShape(moment.shape()),
+        "[", where, "] lacks the scales of a moment");
   Tensor wide = Widened<E4M3>(moment);
   const MomentBlocks blocks = MomentBlocksOf(moment.shape());
   for (int64_t i = 0; i < wide.size(); ++i) {

@@ -243,7 +243,8 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
     auto named = settings.find(row.name);
     Check(named != settings.end() || IsNewer(row.name), what,
           ": expected the setting ", row.name, " among its notes, got none");
-    const std::string known = named == settings.end() ? "" : named->second;
+    const std::string known =
+        named == settings.end() ? row.text(defaults) : named->second;
     std::string got = row.text(*options);
     bool given =
         options->given.contains(row.option()) || got != row.text(defaults);
