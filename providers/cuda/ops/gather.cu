@@ -95,7 +95,7 @@ void Gather(KernelContext& ctx) { GatherMany({&ctx, 1}); }
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    GatherElementsKernel(ElementPlaces places, const T* x, T* y) {
+    GatherElementsKernel(IndexedPlaces places, const T* x, T* y) {
   int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= places.rest.n) return;
   int64_t offset = places.Offset(at);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
 void GatherElements(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), x.rank());
-  ElementPlaces places = ElementPlacesIn(ctx, x, axis);
+  IndexedPlaces places = ElementPlacesIn(ctx, x, axis);
   Tensor& y = ctx.Out(0, x.dtype(), ctx.In(1).shape());
   if (y.size() == 0) return;
   ForWidth(ByteSize(x.dtype()), [&]<typename T>() {

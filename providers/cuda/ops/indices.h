@@ -39,7 +39,7 @@ inline Indices IndicesOf(const KernelContext& ctx, size_t i, int64_t size) {
 
 // One index into `axis` for each element of operand 1; on other axes, the
 // element's own position.
-struct ElementPlaces {
+struct IndexedPlaces {
   Broadcast<1> rest;
   Indices indices;
   int64_t step;
@@ -53,7 +53,7 @@ struct ElementPlaces {
 };
 
 // Errors: indices that do not lie inside x, but for the axis.
-inline ElementPlaces ElementPlacesIn(const KernelContext& ctx, const Tensor& x,
+inline IndexedPlaces ElementPlacesIn(const KernelContext& ctx, const Tensor& x,
                                      int64_t axis) {
   const Shape& shape = Operand(ctx, 1).shape();
   Indices indices = IndicesOf(ctx, 1, x.dim(axis));

@@ -179,7 +179,7 @@ void ScatterElements(KernelContext& ctx) {
   const Tensor &data = Operand(ctx, 0), &updates = Operand(ctx, 2);
   CheckSameDType(ctx, data, updates);
   int64_t axis = AxisIn(ctx, ctx.Int("axis", 0), data.rank());
-  ElementPlaces places = ElementPlacesIn(ctx, data, axis);
+  IndexedPlaces places = ElementPlacesIn(ctx, data, axis);
   Check(ctx.In(1).shape() == updates.shape(), "[", ctx.Where(),
         "] expected indices and updates of one shape, got ",
         ToString(ctx.In(1).shape()), " and ", ToString(updates.shape()));
