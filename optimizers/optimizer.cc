@@ -394,7 +394,8 @@ OptimizerValues AppendOptimizer(
   }
   Bind(graph, values.step, step);
   Bind(graph, values.skipped, skipped);
-  if (seed_state) Bind(graph, seed_state, b.Op("Identity", {seed_state}));
+  // Checkpoints hold the state that a step computes. An Identity is a view.
+  if (seed_state) Bind(graph, seed_state, b.Add(seed_state, b.Int(0)));
   return values;
 }
 
