@@ -22,8 +22,8 @@
 #include "training/session/export_model.h"
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
+#include "training/session/run_layout.h"
 #include "training/session/step_room.h"
-#include "training/state/carry_scales.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
 #include "training/step/data_parallel.h"
@@ -212,111 +212,6 @@ class StartedSteps {
   ExecutionProvider* provider_;
   std::deque<StartedStep> started_;
   std::deque<StepResult> results_;
-};
-
-// What the first steps of a session, or its checkpoint, lay out for all later
-// graphs. Scales of a checkpoint go on in the slots that the first step lays
-// out.
-class RunLayout {
- public:
-  // `model` and `state` must outlive this.
-  RunLayout(const Graph* model, StateStore* state)
-      : model_(*model), state_(*state) {}
-
-  const StepLayout& get() const { return layout_; }
-
-  // Call this before a graph of that kind is built. Whether it lays out the
-  // slots; then LayOut follows.
-  bool Begin(StepKind kind) {
-    bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
-    if (!trains || laid_out_) return false;
-    layout_.slots.reset();
-    return true;
-  }
-
-  // The slots of `step`, and their state. Returns a remark about what happened
-  // to the scales of a checkpoint. Errors: a value of the model has the name of
-  // that state.
-  std::string LayOut(const StepGraph& step) {
-    ScaleState fresh;
-    fresh.slots = step.fp8.slots;
-    for (ScaleSlot& slot : fresh.slots) slot.amax = nullptr;
-    for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
-                                {kHistoryState, &fresh.history}}) {
-      // A checkpoint's scales are found by these names.
-      const Value* own = model_.Find(name);
-      Check(fresh.slots.empty() || !own || own->role == Role::kScale, "[",
-            model_.file, "] expected no value named ", name,
-            ", the name of the scales of a run: rename it in the model");
-      const Value* value = step.graph->Find(name);
-      if (value && value->role == Role::kScale) *tensor = value->data.Clone();
-    }
-    std::string remark;
-    if (restored_) {
-      remark = CarryScales(*restored_, &fresh);
-      Erase(&state_.tensors());
-    }
-    if (fresh.scale.defined()) state_.Set(kScaleState, fresh.scale);
-    if (fresh.history.defined()) state_.Set(kHistoryState, fresh.history);
-    layout_.slots = std::move(fresh.slots);
-    restored_.reset();
-    laid_out_ = true;
-    return remark;
-  }
-
-  // The scales of a checkpoint. `same`: its recipe is the session's; evaluation
-  // uses its slots until a step has laid out this run's. `measured`: a step
-  // measured them; otherwise the run lays out its own. `scales`: they replace
-  // the static ones of the session.
-  void Adopt(ScaleState kept, bool same, bool measured,
-             std::optional<StaticScales> scales) {
-    layout_.slots.reset();
-    if (same) layout_.slots = kept.slots;
-    layout_.new_scales = true;
-    if (scales) layout_.scales = std::move(scales);
-    restored_.reset();
-    if (measured) restored_ = std::move(kept);
-    laid_out_ = false;
-  }
-
-  // A step has measured all scales. Whether later graphs therefore differ.
-  bool UseKept() {
-    bool measured = std::exchange(layout_.new_scales, false);
-    return measured && !layout_.slots->empty();
-  }
-
-  // The layout with the slots of `step`, if there are no others yet.
-  StepLayout With(const StepGraph& step) const {
-    StepLayout layout = layout_;
-    if (!layout.slots) layout.slots = step.fp8.slots;
-    for (ScaleSlot& slot : *layout.slots) slot.amax = nullptr;
-    return layout;
-  }
-
-  void Divide(const StepGraph& step) { layout_.splits = step.splits; }
-  void Learn(const LossSpec& loss) { layout_.class_axis = loss.class_axis; }
-
-  // Takes the state of scales out of `tensors`. A tensor of the model that
-  // happens to have such a name stays.
-  void Erase(TensorMap* tensors) const {
-    for (const char* name : {kScaleState, kHistoryState}) {
-      if (!model_.Find(name)) tensors->erase(name);
-    }
-  }
-
-  std::vector<ScaleInfo> Infos() const {
-    if (!layout_.slots) return {};
-    bool kept = state_.Has(kScaleState);
-    return ScaleInfos(*layout_.slots,
-                      kept ? state_.Host(kScaleState) : Tensor());
-  }
-
- private:
-  const Graph& model_;
-  StateStore& state_;
-  StepLayout layout_;
-  bool laid_out_ = false;               // the slots, by a step of this run
-  std::optional<ScaleState> restored_;  // until then: a checkpoint's
 };
 
 class Session : public TrainingSession {
