@@ -237,6 +237,41 @@ TEST(RecomputedSteps, RefuseABatchThatIsTooLarge) {
   EXPECT_EQ(session->Step(small, 1e-3).step, 2);
 }
 
+// A step that fills the memory, an evaluation, another size of batch, and the
+// first step again.
+TEST(RecomputedSteps, MakeRoomForOtherPlans) {
+  SessionOptions options = GptOptions("off", {});
+  const Batches batches = TokenSteps(1, 64)[0], small = TokenSteps(1, 8)[0];
+  const size_t least = BytesOfStep(options, batches).least;
+  std::vector<float> losses[2];
+  std::string last;
+  for (int i : {0, 1}) {
+    options.memory = i ? std::to_string(least) : "";
+    auto session = TrainingSession::Create(options);
+    losses[i].push_back(session->Step(batches, 1e-3).loss);
+    losses[i].push_back(session->Eval(batches[0]).loss);
+    losses[i].push_back(session->Step(small, 1e-3).loss);
+    const StepResult result = session->Step(batches, 1e-3);
+    losses[i].push_back(result.loss);
+    last = result.remark;
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(last.find("`memory`"), std::string::npos) << last;
+}
+
+TEST(RecomputedSteps, SayThatPlansAreDropped) {
+  SessionOptions options = GptOptions("off", {});
+  const Batches batches = TokenSteps(1, 16)[0];
+  options.memory = std::to_string(BytesOfStep(options, batches).least);
+  auto session = TrainingSession::Create(options);
+  session->Step(batches, 1e-3);
+  session->Eval(batches[0]);
+  const std::string second = session->Step(batches, 1e-3).remark;
+  EXPECT_NE(second.find("a plan was dropped"), std::string::npos) << second;
+  // The choice is the one from before.
+  EXPECT_EQ(second.find("run again"), std::string::npos) << second;
+}
+
 // The ranks have batches of 21, 21 and 22 samples, or of 32.
 TEST(RecomputedSteps, FitIntoTheMemoryOfRanks) {
   const std::vector<Batches> steps = {TokenSteps(1, 64)[0]};

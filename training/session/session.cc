@@ -568,7 +568,7 @@ class Session : public TrainingSession {
                 ValuesOf(*model_.graph, feeds)};
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
-    return Planned(key, [&](const MemoryFit& fit) {
+    return Planned(key, [&](const std::optional<MemoryFit>& fit) {
       return NewPlan(key, input_gradients, fit);
     });
   }
@@ -579,7 +579,7 @@ class Session : public TrainingSession {
     PlannedStep* known = plans_.Find(key);
     const Lacks lacks =
         order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
-    MemoryFit fit;
+    std::optional<MemoryFit> fit;
     if (lacks == Lacks::kPlan) fit = FitForAllRanks(key, known);
     PlannedStep& planned = known ? *known : Keep(make(fit));
     // Ranks also make their copies at the same time.
@@ -594,22 +594,21 @@ class Session : public TrainingSession {
   }
 
   // What the graph of a batch computes again so that it fits. The rank with the
-  // largest batch decides for all: their collectives must match. Errors:
-  // nothing makes it fit.
-  MemoryFit FitForAllRanks(const PlanKey& key, const PlannedStep* known) {
+  // largest batch decides for all: their collectives must match. nullopt: it is
+  // not searched. Errors: nothing makes it fit.
+  std::optional<MemoryFit> FitForAllRanks(const PlanKey& key,
+                                          const PlannedStep* known) {
     const bool trains =
         key.kind == StepKind::kTrain || key.kind == StepKind::kMicro;
-    if (!limit_ || !trains) return {};
+    if (!limit_ || !trains) return std::nullopt;
+    if (!ranks_) {
+      if (auto dropped = plans_.DroppedFit(key)) return dropped;
+    }
     const int decides = ranks_ ? RankOfLargest(*ranks_, key) : 0;
     MemoryFit fit;
     if (!ranks_ || ranks_->world().rank() == decides) {
       layout_.Begin(key.kind);
-      fit = known ? known->fit
-                  : FitMemory(*limit_, HardwareOf(provider_->device()),
-                              RecomputesAutomatically(options_),
-                              [&](const RecomputeChooser& chooser) {
-                                return PlanOnPaper(key, chooser);
-                              });
+      fit = known ? *known->fit : Search(key);
     }
     if (ranks_) ShareFit(*ranks_, decides, &fit);
     if (!fit.fits()) fit.Refuse();
@@ -617,7 +616,22 @@ class Session : public TrainingSession {
     return fit;
   }
 
-  // With the state that the other plans of a step need.
+  MemoryFit Search(const PlanKey& key) {
+    return FitMemory(*limit_, HardwareOf(provider_->device()),
+                     RecomputesAutomatically(options_),
+                     [&](const RecomputeChooser& chooser) {
+                       return PlanOnPaper(key, chooser);
+                     });
+  }
+
+  // All that the session holds besides plans.
+  StepMemorySum Held() const {
+    StepMemorySum sum(provider_->CanRecord() && !profiler_);
+    sum.AddState(state_.tensors());
+    return sum;
+  }
+
+  // With the update of a micro step, but without plans that can be dropped.
   PaperStep PlanOnPaper(const PlanKey& key, const RecomputeChooser& chooser) {
     const KernelRegistry& kernels = provider_->Kernels();
     const auto plan = [&](Graph& graph) {
@@ -631,7 +645,7 @@ class Session : public TrainingSession {
     Graph& graph = *paper.step.graph;
     AddReport(paper.step, runner_);
     FitToKernels(graph, kernels, options_, *evaluator_, runner_);
-    StepMemorySum sum;
+    StepMemorySum sum = Held();
     std::shared_ptr<Graph> copies;
     StepGraph apply;
     if (key.kind == StepKind::kMicro) {
@@ -646,7 +660,6 @@ class Session : public TrainingSession {
     if (copies) sum.AddCopies(plan(*copies));
     paper.plan = plan(graph);
     sum.Add(paper.plan, copies.get());
-    for (const PlannedStep& planned : plans_.plans()) sum.Add(planned);
     const StepMemory memory = sum.Sum();
     paper.arena = memory.arena;
     paper.state = memory.state;
@@ -654,12 +667,13 @@ class Session : public TrainingSession {
     return paper;
   }
 
-  PlannedStep NewPlan(PlanKey key, bool input_gradients, const MemoryFit& fit) {
+  PlannedStep NewPlan(PlanKey key, bool input_gradients,
+                      const std::optional<MemoryFit>& fit) {
     const StepKind kind = key.kind;
     const bool lays_out = layout_.Begin(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
-    if (!fit.again.empty()) source.choose_recomputed = ChooserOf(fit);
+    if (fit && !fit->again.empty()) source.choose_recomputed = ChooserOf(*fit);
     PlannedStep planned;
     planned.fit = fit;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
@@ -690,7 +704,7 @@ class Session : public TrainingSession {
     order_.Agree(kind, graph, true);
     if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
     planned.executor = MakeExecutor(planned.step.graph);
-    if (limit_) CheckLimit(MemoryOf(plans_, planned), *limit_);
+    if (limit_) FitBesideOthers(planned);
     if (memory_) FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     return plans_.Keep(std::move(planned));
@@ -705,10 +719,25 @@ class Session : public TrainingSession {
     return std::make_shared<Quantizer>(copies, MakeExecutor(copies));
   }
 
+  // Drops the oldest plans if the next one does not fit beside them. Errors: it
+  // does not fit alone.
+  void FitBesideOthers(const PlannedStep& next) {
+    const StepMemorySum held = Held();
+    CheckLimit(MemoryOf(held, {}, next).total(), *limit_, next.key.kind);
+    if (!MakeRoom(held, next, *limit_, &plans_)) return;
+    arena_->Release();
+    if (!std::exchange(said_dropped_, true)) {
+      AddRemark(
+          "`memory`: a plan was dropped so that another one fits; it is made "
+          "again when its batch comes");
+    }
+  }
+
   // Nothing of the plan is allocated yet. Errors: the device has no room.
   void FindRoom(const PlannedStep& planned) {
     StepKind kind = planned.key.kind;
-    std::string remark = CheckRoom(MemoryOf(plans_, planned), *memory_);
+    std::string remark =
+        CheckRoom(MemoryOf(Held(), plans_.plans(), planned), *memory_);
     bool whole = kind == StepKind::kTrain || kind == StepKind::kApply;
     if (whole && !std::exchange(said_memory_, true)) AddRemark(remark);
   }
@@ -806,7 +835,7 @@ class Session : public TrainingSession {
 
   PlannedStep& PlanApply(const MicroSums& sums) {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
-    return Planned(key, [&](const MemoryFit&) {
+    return Planned(key, [&](const std::optional<MemoryFit>&) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
       AddRemark(apply.step.moments);
@@ -868,7 +897,7 @@ class Session : public TrainingSession {
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
   std::optional<StepLimit> limit_;  // of the options
-  bool said_memory_ = false;
+  bool said_memory_ = false, said_dropped_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;

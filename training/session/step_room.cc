@@ -27,6 +27,10 @@ std::string Mebibytes(size_t bytes) {
 
 }  // namespace
 
+void StepMemorySum::AddState(const TensorMap& state) {
+  for (const auto& [name, tensor] : state) state_[name] = tensor.bytes();
+}
+
 void StepMemorySum::Add(const PlannedStep& planned) {
   const Quantizer* quantizer = planned.quantizer.get();
   Add(planned.executor->plan(), quantizer ? &quantizer->graph() : nullptr);
@@ -41,9 +45,8 @@ void StepMemorySum::Add(const Plan& plan, const Graph* copies) {
     const bool copy = copies && copies->Find(feed->name);
     if (!copy) memory_.others += BytesOf(*feed);
   }
-  // A recorded step keeps its results and hands out copies.
   for (const Value* value : plan.fetched) {
-    memory_.others += 2 * BytesOf(*value);
+    memory_.others += (records_ ? 2 : 1) * BytesOf(*value);
   }
 }
 
@@ -68,11 +71,11 @@ void StepMemorySum::AddShared(const Plan& plan) {
   }
 }
 
-StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next) {
-  StepMemorySum sum;
-  sum.Add(next);
-  for (const PlannedStep& planned : plans.plans()) sum.Add(planned);
-  return sum.Sum();
+StepMemory MemoryOf(StepMemorySum held, const std::list<PlannedStep>& plans,
+                    const PlannedStep& next) {
+  for (const PlannedStep& planned : plans) held.Add(planned);
+  held.Add(next);
+  return held.Sum();
 }
 
 std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
@@ -85,13 +88,28 @@ std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
                 Mebibytes(device.free), " free of ", Mebibytes(device.total));
 }
 
-void CheckLimit(const StepMemory& steps, const StepLimit& limit) {
-  const size_t bytes = steps.total() + limit.reserve;
-  const MemoryFit fit = {.limit = limit.bytes,
-                         .reserve = limit.reserve,
-                         .before = bytes,
-                         .after = bytes};
+void CheckLimit(size_t bytes, const StepLimit& limit, StepKind kind) {
+  bytes += limit.reserve;
+  MemoryFit fit = {.limit = limit.bytes,
+                   .reserve = limit.reserve,
+                   .before = bytes,
+                   .after = bytes};
+  if (kind == StepKind::kEval) {
+    fit.plan = "an evaluation";
+    fit.hints = "a smaller `batch_size` needs less";
+  }
   if (!fit.fits()) fit.Refuse();
+}
+
+bool MakeRoom(const StepMemorySum& held, const PlannedStep& next,
+              const StepLimit& limit, PlanCache* plans) {
+  const size_t before = plans->plans().size();
+  while (!plans->plans().empty() &&
+         MemoryOf(held, plans->plans(), next).total() + limit.reserve >
+             limit.bytes) {
+    plans->DropOldest();
+  }
+  return plans->plans().size() < before;
 }
 
 int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {

@@ -213,7 +213,7 @@ Hardware HardwareOf(Device device) {
 }
 
 std::string MemoryFit::Text() const {
-  std::string text = Concat("`memory`: a step needs ", MemoryText(after),
+  std::string text = Concat("`memory`: ", plan, " needs ", MemoryText(after),
                             " of ", MemoryText(limit));
   if (reserve > 0) {
     text +=
@@ -244,7 +244,7 @@ std::string MemoryFit::Complaint() const {
     got += Concat(" with all that helps computed again, and ", before,
                   " without it");
   }
-  return Concat("expected a step that fits into ", limit,
+  return Concat("expected ", plan, " that fits into ", limit,
                 " bytes (`memory`), got ", got, hints.empty() ? "" : "; ",
                 hints);
 }

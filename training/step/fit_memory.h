@@ -44,6 +44,7 @@ Hardware HardwareOf(Device device);
 
 // What the search has found.
 struct MemoryFit {
+  std::string plan = "a step";  // that has to fit
   size_t limit = 0, reserve = 0;
   size_t before = 0, after = 0;  // bytes of the step, reserve included
   // A result of each node that runs again, by name. Ranks whose batches have
