@@ -11,12 +11,15 @@
 
 #include "base/check.h"
 #include "onnx_fp8/recipe_text.h"
+#include "providers/cpu/cpu_provider.h"
 #include "tests/support/corpus.h"
 #include "tests/support/left_out.h"
 #include "tests/support/paths.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/training/corpus_case.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
+#include "training/session/make_session.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -293,6 +296,44 @@ TEST(RecomputedSteps, FitIntoTheMemoryOfRanks) {
                 std::string::npos);
     }
   }
+}
+
+// Sizes of the two ranks' batches, by step.
+constexpr int64_t kUneven[][2] = {{16, 16}, {32, 8}, {16, 8}};
+
+// The steps of two ranks that divide parameters, with batches of these sizes.
+std::vector<StepResult> UnevenSteps(const SessionOptions& options) {
+  std::vector<StepResult> results;
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    for (const auto& sizes : kUneven) {
+      const int64_t size = sizes[world.rank()];
+      const StepResult result = session->Step(TokenSteps(1, size)[0], 1e-3);
+      if (world.rank() == 0) results.push_back(result);
+    }
+  });
+  return results;
+}
+
+// The third step needs a plan on the first rank only. All plans have the choice
+// of the second step, or else their collectives differ.
+TEST(RecomputedSteps, RanksHaveOneChoice) {
+  SessionOptions options = GptOptions("off", {});
+  options.shard.what = Sharding::kParameters;
+  const std::vector<StepResult> whole = UnevenSteps(options);
+  const Batches large = TokenSteps(1, 64)[0];
+  const Needed needed = BytesNeeded(options, [&](const SessionOptions& own) {
+    TrainRanks(2, own, {large});  // 32 samples each
+  });
+  options.memory = std::to_string((needed.least + needed.most) / 2);
+  const std::vector<StepResult> tight = UnevenSteps(options);
+  ASSERT_EQ(tight.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(tight[i].loss, whole[i].loss);
+  }
+  EXPECT_NE(tight[1].remark.find("run again"), std::string::npos);
+  EXPECT_EQ(tight[2].remark.find("run again"), std::string::npos);
 }
 
 // Encoders, decoders, convolutions, recurrences, dropout, statistics.

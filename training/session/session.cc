@@ -577,42 +577,79 @@ class Session : public TrainingSession {
   template <typename F>
   PlannedStep& Planned(const PlanKey& key, F make) {
     PlannedStep* known = plans_.Find(key);
-    const Lacks lacks =
-        order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
-    std::optional<MemoryFit> fit;
-    if (lacks == Lacks::kPlan) fit = FitForAllRanks(key, known);
-    PlannedStep& planned = known ? *known : Keep(make(fit));
-    // Ranks also make their copies at the same time.
-    if (lacks != Lacks::kNothing && planned.quantizer) {
-      planned.quantizer->Forget();
+    const bool together = PlansTogether(key.kind);
+    Lacks lacks = known ? known->lacks() : Lacks::kPlan;
+    if (together) lacks = MostOfRanks(*ranks_, lacks);
+    if (lacks == Lacks::kPlan) {
+      const std::optional<MemoryFit> fit = FitFor(key, &known);
+      std::optional<PlannedStep> next;
+      if (known) {
+        order_.Agree(key.kind, *known->step.graph, false);
+      } else {
+        next = Complete(make(fit));
+      }
+      if (limit_) FitBesideOthers(next ? &*next : nullptr, key.kind);
+      if (next) known = &Keep(std::move(*next));
     }
-    if (lacks != Lacks::kPlan || !order_.IsNeeded(key.kind)) return planned;
-    if (known) order_.Agree(key.kind, *planned.step.graph, false);
-    planned.executor->CompareCollectives();
-    if (planned.quantizer) planned.quantizer->executor().CompareCollectives();
-    return planned;
+    // Ranks also make their copies at the same time.
+    if (lacks != Lacks::kNothing && known->quantizer) {
+      known->quantizer->Forget();
+    }
+    if (lacks != Lacks::kPlan || !together) return *known;
+    known->executor->CompareCollectives();
+    if (known->quantizer) known->quantizer->executor().CompareCollectives();
+    return *known;
   }
 
-  // What the graph of a batch computes again so that it fits. The rank with the
-  // largest batch decides for all: their collectives must match. nullopt: it is
-  // not searched. Errors: nothing makes it fit.
-  std::optional<MemoryFit> FitForAllRanks(const PlanKey& key,
-                                          const PlannedStep* known) {
-    const bool trains =
+  // Whether all ranks plan graphs of this kind at the same time: they have
+  // collectives. With a limit of memory a rank may have dropped a plan that
+  // others still have.
+  bool PlansTogether(StepKind kind) const {
+    if (order_.IsNeeded(kind)) return true;
+    const bool borrows =
+        kind == StepKind::kEval || kind == StepKind::kGradients;
+    return limit_ && ranks_ && (!borrows || sharded_.is_shared());
+  }
+
+  // What the graph of a batch computes again so that it fits; nullopt: nobody
+  // searches it. Errors: nothing makes it fit.
+  std::optional<MemoryFit> FitFor(const PlanKey& key, PlannedStep** known) {
+    const bool searched =
         key.kind == StepKind::kTrain || key.kind == StepKind::kMicro;
-    if (!limit_ || !trains) return std::nullopt;
-    if (!ranks_) {
-      if (auto dropped = plans_.DroppedFit(key)) return dropped;
-    }
-    const int decides = ranks_ ? RankOfLargest(*ranks_, key) : 0;
-    MemoryFit fit;
-    if (!ranks_ || ranks_->world().rank() == decides) {
-      layout_.Begin(key.kind);
-      fit = known ? *known->fit : Search(key);
-    }
-    if (ranks_) ShareFit(*ranks_, decides, &fit);
+    if (!limit_ || !searched) return std::nullopt;
+    if (ranks_) return FitForAllRanks(key, known);
+    if (auto dropped = plans_.DroppedFit(key)) return dropped;
+    layout_.Begin(key.kind);
+    const MemoryFit fit = Search(key);
     if (!fit.fits()) fit.Refuse();
-    if (!known) AddRemark(fit.Text());
+    AddRemark(fit.Text());
+    return fit;
+  }
+
+  // All plans of the ranks have one choice, for their collectives must match.
+  // The rank with the largest batch decides. If the choice changes, all other
+  // plans go, and the known one, too.
+  MemoryFit FitForAllRanks(const PlanKey& key, PlannedStep** known) {
+    const int decides = RankOfLargest(*ranks_, key);
+    const MemoryFit fit = FitOfRank(*ranks_, decides, [&] {
+      if (*known) return *(*known)->fit;
+      layout_.Begin(key.kind);
+      if (choice_ && !choice_->again.empty()) {
+        MemoryFit same = *choice_;
+        same.after =
+            PlanOnPaper(key, ChooserOf(same)).total() + limit_->reserve;
+        if (same.fits()) return same;
+      }
+      return Search(key);
+    });
+    if (!fit.fits()) fit.Refuse();
+    if (!choice_ || choice_->again != fit.again) {
+      Settle();
+      plans_.Clear();
+      *known = nullptr;
+      AddRemark(fit.Text());
+    }
+    choice_ = fit;
     return fit;
   }
 
@@ -696,7 +733,7 @@ class Session : public TrainingSession {
     return planned;
   }
 
-  PlannedStep& Keep(PlannedStep planned) {
+  PlannedStep Complete(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
     planned.report = AddReport(planned.step, runner_);
@@ -704,7 +741,10 @@ class Session : public TrainingSession {
     order_.Agree(kind, graph, true);
     if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
     planned.executor = MakeExecutor(planned.step.graph);
-    if (limit_) FitBesideOthers(planned);
+    return planned;
+  }
+
+  PlannedStep& Keep(PlannedStep planned) {
     if (memory_) FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     return plans_.Keep(std::move(planned));
@@ -719,12 +759,14 @@ class Session : public TrainingSession {
     return std::make_shared<Quantizer>(copies, MakeExecutor(copies));
   }
 
-  // Drops the oldest plans if the next one does not fit beside them. Errors: it
-  // does not fit alone.
-  void FitBesideOthers(const PlannedStep& next) {
+  // Drops the oldest plans if the next one does not fit beside them; null: this
+  // rank has it. Errors: it does not fit alone, on any rank that plans it.
+  void FitBesideOthers(const PlannedStep* next, StepKind kind) {
     const StepMemorySum held = Held();
-    CheckLimit(MemoryOf(held, {}, next).total(), *limit_, next.key.kind);
-    if (!MakeRoom(held, next, *limit_, &plans_)) return;
+    size_t bytes = next ? MemoryOf(held, {}, *next).total() : 0;
+    if (PlansTogether(kind)) bytes = MostOfRanks(*ranks_, bytes);
+    CheckLimit(bytes, *limit_, kind);
+    if (!next || !MakeRoom(held, *next, *limit_, &plans_)) return;
     arena_->Release();
     if (!std::exchange(said_dropped_, true)) {
       AddRemark(
@@ -896,7 +938,8 @@ class Session : public TrainingSession {
   std::string remark_;          // for the step that is being started
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
-  std::optional<StepLimit> limit_;  // of the options
+  std::optional<StepLimit> limit_;   // of the options
+  std::optional<MemoryFit> choice_;  // of ranks, for all their plans
   bool said_memory_ = false, said_dropped_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.

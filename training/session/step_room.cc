@@ -15,6 +15,28 @@ std::string Mebibytes(size_t bytes) {
   return Concat((bytes + (1 << 20) - 1) >> 20, " MiB");
 }
 
+nlohmann::json ToJson(const MemoryFit& fit) {
+  return {{"limit", fit.limit},   {"reserve", fit.reserve},
+          {"before", fit.before}, {"after", fit.after},
+          {"again", fit.again},   {"ops", fit.ops},
+          {"blocks", fit.blocks}, {"time_share", fit.time_share},
+          {"hints", fit.hints}};
+}
+
+MemoryFit FromJson(const nlohmann::json& json) {
+  MemoryFit fit;
+  json.at("limit").get_to(fit.limit);
+  json.at("reserve").get_to(fit.reserve);
+  json.at("before").get_to(fit.before);
+  json.at("after").get_to(fit.after);
+  json.at("again").get_to(fit.again);
+  json.at("ops").get_to(fit.ops);
+  json.at("blocks").get_to(fit.blocks);
+  json.at("time_share").get_to(fit.time_share);
+  json.at("hints").get_to(fit.hints);
+  return fit;
+}
+
 [[noreturn]] void FailWithoutRoom(const StepMemory& steps,
                                   const DeviceMemory& device) {
   Fail("expected ", steps.total(), " bytes of GPU memory for a step (",
@@ -117,31 +139,29 @@ int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {
   int64_t most = 0;
   for (const auto& [name, shape] : key.shapes) most += NumElements(shape);
   // Of equal ranks the first has the largest number.
-  most = most * size + size - 1 - ranks.world().rank();
-  ranks.world().AllReduce(Reduction::kMax, DType::kInt64, &most, &most, 1);
+  most = MostOfRanks(ranks, most * size + size - 1 - ranks.world().rank());
   return static_cast<int>(size - 1 - most % size);
 }
 
-void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit) {
+MemoryFit FitOfRank(const MeshRanks& ranks, int from,
+                    const std::function<MemoryFit()>& find) {
   using Json = nlohmann::json;
-  const Json mine = {fit->limit,  fit->reserve,    fit->before,
-                     fit->after,  fit->again,      fit->ops,
-                     fit->blocks, fit->time_share, fit->hints};
-  std::vector<uint8_t> bytes = Json::to_cbor(mine);
+  Json json;
+  if (ranks.world().rank() == from) {
+    try {
+      json = ToJson(find());
+    } catch (const Error& error) {
+      json = {{"error", error.what()}};
+    }
+  }
+  std::vector<uint8_t> bytes = Json::to_cbor(json);
   auto size = static_cast<int64_t>(bytes.size());
   ranks.world().Broadcast(&size, sizeof size, from);
   bytes.resize(static_cast<size_t>(size));
   ranks.world().Broadcast(bytes.data(), bytes.size(), from);
-  const Json shared = Json::from_cbor(bytes);
-  shared[0].get_to(fit->limit);
-  shared[1].get_to(fit->reserve);
-  shared[2].get_to(fit->before);
-  shared[3].get_to(fit->after);
-  shared[4].get_to(fit->again);
-  shared[5].get_to(fit->ops);
-  shared[6].get_to(fit->blocks);
-  shared[7].get_to(fit->time_share);
-  shared[8].get_to(fit->hints);
+  json = Json::from_cbor(bytes);
+  if (json.contains("error")) Fail(json["error"].get<std::string>());
+  return FromJson(json);
 }
 
 }  // namespace onnx_fp8

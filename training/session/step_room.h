@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <set>
@@ -70,11 +72,21 @@ void CheckLimit(size_t bytes, const StepLimit& limit, StepKind kind);
 bool MakeRoom(const StepMemorySum& held, const PlannedStep& next,
               const StepLimit& limit, PlanCache* plans);
 
-// The first rank whose inputs have the most elements. All ranks call this and
-// the next function at the same time.
+// The largest number of all ranks. All ranks call this and the next functions
+// at the same time.
+template <typename T>
+T MostOfRanks(const MeshRanks& ranks, T mine) {
+  auto most = static_cast<int64_t>(mine);
+  ranks.world().AllReduce(Reduction::kMax, DType::kInt64, &most, &most, 1);
+  return static_cast<T>(most);
+}
+
+// The first rank whose inputs have the most elements.
 int RankOfLargest(const MeshRanks& ranks, const PlanKey& key);
 
-// Every rank gets the fit of the rank `from`.
-void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit);
+// Every rank gets the fit that `find` finds on the rank `from`. Errors: on all
+// ranks, the error of `find`.
+MemoryFit FitOfRank(const MeshRanks& ranks, int from,
+                    const std::function<MemoryFit()>& find);
 
 }  // namespace onnx_fp8

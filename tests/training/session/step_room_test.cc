@@ -17,19 +17,18 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
     key.shapes = {{"x", {world.rank() % 2, 3}}, {"labels", {2}}};
     const int largest = RankOfLargest(ranks, key);
     EXPECT_EQ(largest, 1);
-    MemoryFit fit = {.limit = 10, .before = 30, .after = 20};
-    if (world.rank() == largest) {
-      fit = {.limit = 100,
-             .reserve = 5,
-             .before = 120,
-             .after = 90,
-             .again = {"a", "b"},
-             .ops = {"Relu"},
-             .blocks = 3,
-             .time_share = 0.25,
-             .hints = "less"};
-    }
-    ShareFit(ranks, largest, &fit);
+    const MemoryFit fit = FitOfRank(ranks, largest, [&] {
+      EXPECT_EQ(world.rank(), largest);
+      return MemoryFit{.limit = 100,
+                       .reserve = 5,
+                       .before = 120,
+                       .after = 90,
+                       .again = {"a", "b"},
+                       .ops = {"Relu"},
+                       .blocks = 3,
+                       .time_share = 0.25,
+                       .hints = "less"};
+    });
     EXPECT_EQ(fit.Complaint(),
               "expected a step that fits into 100 bytes (`memory`), got one "
               "that needs 90 bytes (5 of them in reserve) with all that helps "
@@ -40,6 +39,21 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
               "blocks) run again in the backward: 30 bytes less, about 25 % "
               "more time");
     EXPECT_EQ(fit.again, (std::set<std::string>{"a", "b"}));
+  });
+}
+
+TEST(StepRoom, AnErrorOfTheRankThatDecidesIsAllRanks) {
+  RunRanks(3, [](Communicator& world) {
+    const MeshRanks ranks({.dp = 3}, world);
+    EXPECT_EQ(
+        MostOfRanks(ranks, world.rank() == 1 ? Lacks::kPlan : Lacks::kNothing),
+        Lacks::kPlan);
+    try {
+      FitOfRank(ranks, 1, []() -> MemoryFit { Fail("no plan"); });
+      ADD_FAILURE() << "rank " << world.rank() << " goes on";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "no plan");
+    }
   });
 }
 
