@@ -336,6 +336,24 @@ TEST(RecomputedSteps, RanksHaveOneChoice) {
   EXPECT_EQ(tight[2].remark.find("run again"), std::string::npos);
 }
 
+// As with `memory` auto on two machines.
+TEST(RecomputedSteps, RanksHaveTheLeastOfTheirLimits) {
+  RunRanks(2, [](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    SessionOptions options = GptOptions("off", {});
+    options.memory = world.rank() == 0 ? "10GiB" : "1000";
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    try {
+      session->Step(TokenSteps(1, 2)[0], 1e-3);
+      ADD_FAILURE() << "rank " << world.rank() << " goes on";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("fits into 1000 bytes"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 // Encoders, decoders, convolutions, recurrences, dropout, statistics.
 TEST(RecomputedSteps, KeepTheBitsOfCorpusFiles) {
   const std::vector<CorpusFile> files = WithVariants({"d18"});

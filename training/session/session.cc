@@ -581,6 +581,7 @@ class Session : public TrainingSession {
     Lacks lacks = known ? known->lacks() : Lacks::kPlan;
     if (together) lacks = MostOfRanks(*ranks_, lacks);
     if (lacks == Lacks::kPlan) {
+      if (limit_ && together) ShareLimit();
       const std::optional<MemoryFit> fit = FitFor(key, &known);
       std::optional<PlannedStep> next;
       if (known) {
@@ -609,6 +610,15 @@ class Session : public TrainingSession {
     const bool borrows =
         kind == StepKind::kEval || kind == StepKind::kGradients;
     return limit_ && ranks_ && (!borrows || sharded_.is_shared());
+  }
+
+  // `memory` auto differs between ranks: the least of their limits is
+  // everyone's.
+  void ShareLimit() {
+    if (std::exchange(shared_limit_, true)) return;
+    const auto mine = static_cast<int64_t>(
+        std::min<size_t>(limit_->bytes, std::numeric_limits<int64_t>::max()));
+    limit_->bytes = static_cast<size_t>(-MostOfRanks(*ranks_, -mine));
   }
 
   // What the graph of a batch computes again so that it fits; nullopt: nobody
@@ -939,6 +949,7 @@ class Session : public TrainingSession {
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
   std::optional<StepLimit> limit_;   // of the options
+  bool shared_limit_ = false;        // it is the least of all ranks
   std::optional<MemoryFit> choice_;  // of ranks, for all their plans
   bool said_memory_ = false, said_dropped_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
