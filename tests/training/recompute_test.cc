@@ -20,6 +20,7 @@
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
+#include "training/step/step_file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -238,6 +239,17 @@ TEST(RecomputedSteps, RefuseABatchThatIsTooLarge) {
   session->Step(small, 1e-3);
   EXPECT_THROW(session->Step(large, 1e-3), Error);
   EXPECT_EQ(session->Step(small, 1e-3).step, 2);
+}
+
+// Its updates write into the state, which is more than all activations.
+TEST(RecomputedSteps, OfAFileFitIntoMemory) {
+  TempDir dir;
+  StepFile(GptOptions("off", {}))
+      .Write({{"input_ids", {16, 12}}}, {}, dir / "step.onnx");
+  SessionOptions options;
+  options.model = dir / "step.onnx";
+  const Needed needed = BytesOfStep(options, TokenSteps(1, 16)[0]);
+  EXPECT_LT(needed.least, needed.most);
 }
 
 // A step that fills the memory, an evaluation, another size of batch, and the

@@ -32,8 +32,8 @@ const Value* FirstResult(const Node& node) {
 }
 
 // The costs of a step before its kernels are chosen, by the names of results in
-// a plan of the step. A value that the plan lacks costs nothing: it was fused
-// away.
+// a plan of the step. A value costs memory only if it has some in the arena: it
+// may be fused away, or be state that is updated in place.
 class CostsOfPlan {
  public:
   CostsOfPlan(const Plan& plan, const Hardware& hardware) {
@@ -48,8 +48,10 @@ class CostsOfPlan {
         const Slot& slot = plan.slots[Index(step.workspace)];
         by_name_[first->name].workspace = BytesOf(*slot.value);
       }
-      for (const Value* out : step.node->outputs()) {
-        if (out) by_name_[out->name].bytes = BytesOf(*out);
+    }
+    for (const Tenant& tenant : plan.tenants) {
+      if (tenant.value->producer) {
+        by_name_[tenant.value->name].bytes = tenant.bytes;
       }
     }
   }
