@@ -348,6 +348,27 @@ TEST(RecomputedSteps, RanksHaveOneChoice) {
   EXPECT_EQ(tight[2].remark.find("run again"), std::string::npos);
 }
 
+// The first search, too, counts the parts of moments that a rank keeps.
+TEST(RecomputedSteps, CountTheMomentsOfDividedLayersInParts) {
+  const Mesh mesh = {.tp = 2};
+  const Batches batches = TokenSteps(2, 16)[0];
+  SessionOptions options = GptOptions("off", {});
+  options.grad_accum = 2;
+  size_t held = 0;
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks(mesh, world);
+    auto session = MakeSession(options, MakeCpuProvider(), &ranks);
+    session->Step(batches, 1e-3);
+    const MemoryInfo memory = session->Memory();
+    if (world.rank() == 0) held = memory.state_bytes + memory.arena_bytes;
+  });
+  const Needed needed = BytesNeeded(options, [&](const SessionOptions& own) {
+    TrainRanks(mesh, own, {batches});
+  });
+  // Whole moments are two parts of four more.
+  EXPECT_LT(static_cast<double>(needed.most), 1.1 * static_cast<double>(held));
+}
+
 // As with `memory` auto on two machines.
 TEST(RecomputedSteps, RanksHaveTheLeastOfTheirLimits) {
   RunRanks(2, [](Communicator& world) {

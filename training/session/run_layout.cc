@@ -60,6 +60,7 @@ bool RunLayout::UseKept() {
 StepLayout RunLayout::With(const StepGraph& step) const {
   StepLayout layout = layout_;
   if (!layout.slots) layout.slots = step.fp8.slots;
+  if (!layout.splits) layout.splits = step.splits;
   for (ScaleSlot& slot : *layout.slots) slot.amax = nullptr;
   return layout;
 }

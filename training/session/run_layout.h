@@ -43,7 +43,8 @@ class RunLayout {
   // A step has measured all scales. Whether later graphs therefore differ.
   bool UseKept();
 
-  // The layout with the slots of `step`, if there are no others yet.
+  // The layout with the slots and the parts of `step`, if there are no others
+  // yet.
   StepLayout With(const StepGraph& step) const;
 
   void Divide(const StepGraph& step) { layout_.splits = step.splits; }
