@@ -46,7 +46,5 @@ TEST(AvailableMemory, IsNotKnownWithoutTheKernelsText) {
   EXPECT_EQ(MemoryIn({{"/proc/meminfo", "MemAvailable: many kB\n"}}), 0u);
 }
 
-TEST(AvailableMemory, IsKnownHere) { EXPECT_GT(AvailableMemory(), 0u); }
-
 }  // namespace
 }  // namespace onnx_fp8
