@@ -263,7 +263,8 @@ RecomputeChooser ChooserOf(const MemoryFit& fit) {
     RecomputeChoice choice;
     for (Node* node : problem.forward) {
       const Value* result = FirstResult(*node);
-      if (result && again.contains(result->name)) choice.nodes.insert(node);
+      const bool chosen = result && again.contains(result->name);
+      if (chosen && problem.may.contains(node)) choice.nodes.insert(node);
     }
     return choice;
   };
