@@ -7,11 +7,15 @@
 
 namespace onnx_fp8 {
 
-bool RunLayout::Begin(StepKind kind) {
-  bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
-  if (!trains || laid_out_) return false;
-  layout_.slots.reset();
-  return true;
+bool RunLayout::LaysOut(StepKind kind) const {
+  const bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
+  return trains && !laid_out_;
+}
+
+StepLayout RunLayout::For(StepKind kind) const {
+  StepLayout layout = layout_;
+  if (LaysOut(kind)) layout.slots.reset();
+  return layout;
 }
 
 std::string RunLayout::LayOut(const StepGraph& step) {
@@ -59,7 +63,7 @@ bool RunLayout::UseKept() {
 
 StepLayout RunLayout::With(const StepGraph& step) const {
   StepLayout layout = layout_;
-  if (!layout.slots) layout.slots = step.fp8.slots;
+  if (!laid_out_) layout.slots = step.fp8.slots;
   if (!layout.splits) layout.splits = step.splits;
   for (ScaleSlot& slot : *layout.slots) slot.amax = nullptr;
   return layout;

@@ -24,9 +24,11 @@ class RunLayout {
 
   const StepLayout& get() const { return layout_; }
 
-  // Call this before a graph of that kind is built. Whether it lays out the
-  // slots; then LayOut follows.
-  bool Begin(StepKind kind);
+  // Whether a graph of that kind lays out the slots; LayOut follows when it is
+  // built.
+  bool LaysOut(StepKind kind) const;
+  // The layout for a graph of that kind.
+  StepLayout For(StepKind kind) const;
 
   // The slots of `step`, and their state. Returns a remark about what happened
   // to the scales of a checkpoint. Errors: a value of the model has the name of
@@ -43,8 +45,7 @@ class RunLayout {
   // A step has measured all scales. Whether later graphs therefore differ.
   bool UseKept();
 
-  // The layout with the slots and the parts of `step`, if there are no others
-  // yet.
+  // The layout for graphs after `step`, which may be the one that lays out.
   StepLayout With(const StepGraph& step) const;
 
   void Divide(const StepGraph& step) { layout_.splits = step.splits; }

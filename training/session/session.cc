@@ -629,7 +629,6 @@ class Session : public TrainingSession {
     if (!limit_ || !searched) return std::nullopt;
     if (ranks_) return FitForAllRanks(key, known);
     if (auto dropped = plans_.DroppedFit(key)) return dropped;
-    layout_.Begin(key.kind);
     const MemoryFit fit = Search(key);
     if (!fit.fits()) fit.Refuse();
     AddRemark(fit.Text());
@@ -643,7 +642,6 @@ class Session : public TrainingSession {
     const int decides = RankOfLargest(*ranks_, key);
     const MemoryFit fit = FitOfRank(*ranks_, decides, [&] {
       if (*known) return *(*known)->fit;
-      layout_.Begin(key.kind);
       if (choice_ && !choice_->again.empty()) {
         MemoryFit same = *choice_;
         same.after =
@@ -688,7 +686,7 @@ class Session : public TrainingSession {
     source.choose_recomputed = chooser;
     PaperStep paper;
     paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
-                                key.label, layout_.get());
+                                key.label, layout_.For(key.kind));
     Graph& graph = *paper.step.graph;
     AddReport(paper.step, runner_);
     FitToKernels(graph, kernels, options_, *evaluator_, runner_);
@@ -717,14 +715,14 @@ class Session : public TrainingSession {
   PlannedStep NewPlan(PlanKey key, bool input_gradients,
                       const std::optional<MemoryFit>& fit) {
     const StepKind kind = key.kind;
-    const bool lays_out = layout_.Begin(kind);
+    const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
     if (fit && !fit->again.empty()) source.choose_recomputed = ChooserOf(*fit);
     PlannedStep planned;
     planned.fit = fit;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
-                                  key.values, key.label, layout_.get());
+                                  key.values, key.label, layout_.For(kind));
     if (key.label) {
       model_.loss = planned.step.loss_spec;
       layout_.Learn(model_.loss);
