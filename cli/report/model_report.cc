@@ -392,12 +392,11 @@ class Reporter {
     if (!limit) return;
     const Hardware hardware =
         gpu_ ? Hardware{*gpu_} : HardwareOf(provider_.device);
-    const MemoryFit fit =
-        FitMemory(*limit, hardware, RecomputesAutomatically(options_),
-                  [&](const RecomputeChooser& chooser) {
-                    chooser_ = chooser;
-                    return PlanOnPaper(shapes);
-                  });
+    const MemoryFit fit = FitMemory(*limit, hardware, options_,
+                                    [&](const RecomputeChooser& chooser) {
+                                      chooser_ = chooser;
+                                      return PlanOnPaper(shapes);
+                                    });
     chooser_ = fit.again.empty() ? RecomputeChooser() : ChooserOf(fit);
     report_.notes.push_back(fit.Text());
     if (!fit.fits()) report_.notes.push_back(fit.Complaint());
@@ -412,6 +411,8 @@ class Reporter {
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
+    paper.moments = FloatMoments(paper.plan);
+    paper.is_in_file = step_ != nullptr;
     for (const Value* value : paper.plan.states) {
       paper.state += BytesOf(*value);
     }

@@ -204,7 +204,7 @@ TEST(RecomputedSteps, FitIntoMemoryWithTheSameBits) {
       ExpectEqual(whole, tight);
       const bool same = memory == needed.most;
       const char* said =
-          same ? "nothing is computed again" : "run again in the backward: ";
+          same ? "it fits as it is" : "run again in the backward: ";
       EXPECT_NE(tight.remark.find(said), std::string::npos) << tight.remark;
     }
     options.memory = std::to_string(needed.least / 2);

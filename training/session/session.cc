@@ -662,8 +662,7 @@ class Session : public TrainingSession {
   }
 
   MemoryFit Search(const PlanKey& key) {
-    return FitMemory(*limit_, HardwareOf(provider_->device()),
-                     RecomputesAutomatically(options_),
+    return FitMemory(*limit_, HardwareOf(provider_->device()), options_,
                      [&](const RecomputeChooser& chooser) {
                        return PlanOnPaper(key, chooser);
                      });
@@ -699,11 +698,15 @@ class Session : public TrainingSession {
       apply = BuildApplyGraph(source, sums, layout_.With(paper.step));
       AddReport(apply, runner_);
       FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
-      sum.Add(plan(*apply.graph), nullptr);
+      const auto update = plan(*apply.graph);
+      paper.moments = FloatMoments(update);
+      sum.Add(update, nullptr);
       copies = SplitQuantizer(graph, options_.shard.what, runner_);
     }
     if (copies) sum.AddCopies(plan(*copies));
     paper.plan = plan(graph);
+    paper.moments += FloatMoments(paper.plan);
+    paper.is_in_file = source.step != nullptr;
     sum.Add(paper.plan, copies.get());
     const StepMemory memory = sum.Sum();
     paper.arena = memory.arena;

@@ -16,15 +16,21 @@ std::string Mebibytes(size_t bytes) {
 }
 
 nlohmann::json ToJson(const MemoryFit& fit) {
-  return {{"limit", fit.limit},   {"reserve", fit.reserve},
-          {"before", fit.before}, {"after", fit.after},
-          {"again", fit.again},   {"ops", fit.ops},
-          {"blocks", fit.blocks}, {"time_share", fit.time_share},
+  return {{"is_searched", fit.is_searched},
+          {"limit", fit.limit},
+          {"reserve", fit.reserve},
+          {"before", fit.before},
+          {"after", fit.after},
+          {"again", fit.again},
+          {"ops", fit.ops},
+          {"blocks", fit.blocks},
+          {"time_share", fit.time_share},
           {"hints", fit.hints}};
 }
 
 MemoryFit FromJson(const nlohmann::json& json) {
   MemoryFit fit;
+  json.at("is_searched").get_to(fit.is_searched);
   json.at("limit").get_to(fit.limit);
   json.at("reserve").get_to(fit.reserve);
   json.at("before").get_to(fit.before);
