@@ -10,6 +10,7 @@
 
 #include "base/available_memory.h"
 #include "base/check.h"
+#include "base/joined.h"
 #include "cli/flags.h"
 #include "cli/shapes.h"
 #include "graph/builder.h"
@@ -146,6 +147,11 @@ class Reporter {
     if (report_.open_axes.empty()) {
       Closed(shapes);
     } else {
+      if (!options_.memory.empty() || RecomputesAutomatically(options_)) {
+        report_.notes.push_back(
+            "`memory` compares nothing: the size of a step depends on " +
+            Joined(report_.open_axes) + ", so it needs `shape`");
+      }
       Open(shapes);
     }
     NoteRecipes();
