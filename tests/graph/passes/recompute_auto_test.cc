@@ -367,7 +367,7 @@ TEST(ChooseToFit, NeverClaimsLessThanTheBestSubset) {
 }
 
 // A chain of values of random bytes, none of which repeats. The backward reads
-// them in turn, and its first value is by far the largest.
+// them in turn, while its first value lives, which is by far the largest.
 struct LongChain {
   explicit LongChain(size_t nodes) {
     std::mt19937 random(10);
@@ -384,11 +384,12 @@ struct LongChain {
       values.push_back(x);
       bytes[name] = 1 + random() % 1000;
     }
-    Value* d = Mul(g, x, "d");
+    Value* const first = Mul(g, x, "d");
+    Value* d = first;
     for (size_t i = nodes; i-- > 0;) {
       d = Mul(d, values[i], "b" + std::to_string(i));
     }
-    graph.outputs = {d};
+    graph.outputs = {Mul(d, first, "e")};
     problem = ProblemOf(graph, bytes, {});
     problem.costs.seconds = [](const Node&) { return 1.0; };
   }
@@ -409,16 +410,16 @@ TEST(ChooseToFit, TakesThousandsOfNodes) {
   const size_t before = PeakWith(chain.problem, {});
   const AutoRecompute found = ChooseToFit(chain.problem, before - 80000);
   EXPECT_LE(found.after, before - 80000);
-  EXPECT_GT(found.nodes.size(), 80u);
+  EXPECT_GE(found.nodes.size(), 80u);
 }
 
-// All values at once free nothing, because the last one needs all others, and
-// one value at a time takes a round for each.
+// All values at once free next to nothing, because the last ones need all
+// others, and one value at a time takes a round for each.
 TEST(ChooseToFit, HalvesAChoiceThatIsTooLarge) {
   LongChain chain(300);
   const AutoRecompute found = ChooseToFit(chain.problem, 0);
   EXPECT_GT(found.nodes.size(), 150u);
-  EXPECT_LT(found.rounds, 100u);
+  EXPECT_LT(found.rounds, 60u);
 }
 
 }  // namespace
