@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <optional>
-#include <string>
+
+#include "base/cgroups.h"
 
 namespace onnx_fp8 {
 
@@ -13,12 +13,9 @@ int AvailableCpus();
 
 // CPUs that the quotas of this process' cgroups (v1 and v2) allow, rounded up:
 // the least of its own quota and of those around it; nothing if there is no
-// quota. `read` returns the text of a file, or nothing if it cannot be read. It
-// is asked for /proc/self/cgroup, /proc/self/mountinfo and, where these point
-// to them, cpu.max, or cpu.cfs_quota_us and cpu.cfs_period_us. Text in another
-// form than the kernel's counts as no quota.
-using TextReader =
-    std::function<std::optional<std::string>(const std::string&)>;
+// quota. `read` is asked for the files of VisitCgroups and for cpu.max, or
+// cpu.cfs_quota_us and cpu.cfs_period_us. Text in another form than the
+// kernel's counts as no quota.
 std::optional<int> CgroupCpus(const TextReader& read);
 
 }  // namespace onnx_fp8

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -23,12 +21,6 @@ size_t LineBytes(const std::string& text, const std::string& name) {
   return 0;
 }
 
-std::optional<std::string> TextOf(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-
 }  // namespace
 
 size_t AvailableMemoryIn(const TextReader& read) {
@@ -38,16 +30,16 @@ size_t AvailableMemoryIn(const TextReader& read) {
   const size_t held =
       LineBytes(read("/proc/self/status").value_or(""), "VmRSS");
   size_t available = held + left;
-  for (const char* path : {"/sys/fs/cgroup/memory.max",
-                           "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+  VisitCgroups(read, "memory", [&](bool v2, const std::string& folder) {
+    const char* file = v2 ? "/memory.max" : "/memory.limit_in_bytes";
     // The word max is no limit.
-    std::istringstream in(read(path).value_or(""));
+    std::istringstream in(read(folder + file).value_or(""));
     uint64_t limit = 0;
     if (in >> limit && limit > 0) available = std::min(available, limit);
-  }
+  });
   return available;
 }
 
-size_t AvailableMemory() { return AvailableMemoryIn(TextOf); }
+size_t AvailableMemory() { return AvailableMemoryIn(TextOfFile); }
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 
 #include "base/available_memory.h"
 #include "base/check.h"
+#include "base/joined.h"
 #include "cli/flags.h"
 #include "cli/shapes.h"
 #include "graph/builder.h"
@@ -146,6 +147,11 @@ class Reporter {
     if (report_.open_axes.empty()) {
       Closed(shapes);
     } else {
+      if (!options_.memory.empty() || RecomputesAutomatically(options_)) {
+        report_.notes.push_back(
+            "`memory` compares nothing: the size of a step depends on " +
+            Joined(report_.open_axes) + ", so it needs `shape`");
+      }
       Open(shapes);
     }
     NoteRecipes();
@@ -392,12 +398,11 @@ class Reporter {
     if (!limit) return;
     const Hardware hardware =
         gpu_ ? Hardware{*gpu_} : HardwareOf(provider_.device);
-    const MemoryFit fit =
-        FitMemory(*limit, hardware, RecomputesAutomatically(options_),
-                  [&](const RecomputeChooser& chooser) {
-                    chooser_ = chooser;
-                    return PlanOnPaper(shapes);
-                  });
+    const MemoryFit fit = FitMemory(*limit, hardware, options_,
+                                    [&](const RecomputeChooser& chooser) {
+                                      chooser_ = chooser;
+                                      return PlanOnPaper(shapes);
+                                    });
     chooser_ = fit.again.empty() ? RecomputeChooser() : ChooserOf(fit);
     report_.notes.push_back(fit.Text());
     if (!fit.fits()) report_.notes.push_back(fit.Complaint());
@@ -412,6 +417,8 @@ class Reporter {
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
+    paper.moments = FloatMoments(paper.plan);
+    paper.is_in_file = step_ != nullptr;
     for (const Value* value : paper.plan.states) {
       paper.state += BytesOf(*value);
     }

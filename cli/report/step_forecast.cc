@@ -116,8 +116,7 @@ std::optional<MemoryFit> FitOf(const ForecastSpec& spec,
       StepLimitOf(spec.session, Device::kProvider,
                   [&] { return static_cast<size_t>(gpu.memory); });
   if (!limit) return std::nullopt;
-  return FitMemory(*limit, {gpu, spec.cluster.efficiency},
-                   RecomputesAutomatically(spec.session), plan);
+  return FitMemory(*limit, {gpu, spec.cluster.efficiency}, spec.session, plan);
 }
 
 }  // namespace
@@ -152,6 +151,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     paper.arena = memory.arena;
     paper.state = memory.parameters + memory.optimizer + memory.scales;
     paper.others = memory.others;
+    paper.moments = FloatMoments(paper.plan);
+    paper.is_in_file = source.step != nullptr;
     return paper;
   };
   forecast.fit = FitOf(spec, plan_on_paper);

@@ -21,8 +21,9 @@ constexpr int kLongestChain = 16;
 // A round removes at least this part of the excess, so that there are few
 // rounds.
 constexpr size_t kRoundShare = 4;
-// Rounds in a row that help nothing before the search gives up.
+// Rounds in a row that help nothing before the search gives up, and all rounds.
 constexpr int kMostFailures = 32;
+constexpr size_t kMostRounds = 512;
 
 size_t At(int i) { return static_cast<size_t>(i); }
 
@@ -108,7 +109,9 @@ class Chooser {
   AutoRecompute Run(size_t budget) {
     memory_.Simulate(again_);
     result_.before = memory_.peak();
-    while (memory_.peak() > budget && Improve(budget)) {
+    while (memory_.peak() > budget && result_.rounds < kMostRounds) {
+      ++result_.rounds;
+      if (!Improve(budget)) break;
     }
     TakeBack(std::max(budget, memory_.peak()));
     memory_.Simulate(again_);
@@ -130,19 +133,27 @@ class Chooser {
            (count == 0 || gain < excess / kRoundShare)) {
       gain += groups[count++].gain;
     }
-    const std::vector<LayerChains> best(
-        groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(count));
     // A choice that frees less than half of its promise may hinder a better
     // one.
     for (size_t promised : {excess, size_t{0}}) {
-      if (Try(best, promised) || (count > 1 && Try({best.front()}, promised)) ||
-          TryPart(best.front(), promised)) {
+      if (TryFirst(groups, count, promised) ||
+          TryPart(groups.front(), promised)) {
         failures_ = 0;
         return true;
       }
     }
-    banned_.insert(best.front().key);
+    banned_.insert(groups.front().key);
     return ++failures_ < kMostFailures;
+  }
+
+  // The first `count` groups, or else half of them, a quarter, …, one.
+  bool TryFirst(const std::vector<LayerChains>& groups, size_t count,
+                size_t promised) {
+    for (; count > 0; count /= 2) {
+      const auto end = groups.begin() + static_cast<std::ptrdiff_t>(count);
+      if (Try({groups.begin(), end}, promised)) return true;
+    }
+    return false;
   }
 
   // A layer computed from the layer before it, and so on, would need them all

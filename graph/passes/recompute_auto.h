@@ -28,6 +28,7 @@ struct AutoRecompute {
   size_t before = 0, after = 0;     // most bytes alive at a time
   double seconds = 0;               // of the nodes that run a second time
   double all_seconds = 0;           // of the step without them
+  size_t rounds = 0;                // choices that were tried
 };
 
 // The most bytes alive at a time (live_memory.h) if the nodes `again` run

@@ -37,6 +37,13 @@ class SharedArena {
     bytes_ = bytes;
   }
 
+  // Gives the memory back; the next Reserve takes new memory. Not while an
+  // executor runs.
+  void Release() {
+    data_.reset();
+    bytes_ = 0;
+  }
+
   void* data() const { return data_.get(); }
   size_t bytes() const { return bytes_; }
 

@@ -30,23 +30,43 @@ TEST(AvailableMemory, AddsWhatTheProcessHolds) {
       1024u << 10);
 }
 
-TEST(AvailableMemory, NoMoreThanTheGroupAllows) {
-  TextByPath files = {{"/proc/meminfo", kMachine},
-                      {"/proc/self/status", kProcess},
-                      {"/sys/fs/cgroup/memory.max", "500000\n"}};
-  EXPECT_EQ(MemoryIn(files), 500000u);
-  files["/sys/fs/cgroup/memory.max"] = "max\n";
-  EXPECT_EQ(MemoryIn(files), 1024u << 10);
-  files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = "400000\n";
-  EXPECT_EQ(MemoryIn(files), 400000u);
+// With the given files, in a group two folders down in both versions.
+size_t MemoryInGroup(TextByPath files) {
+  files["/proc/meminfo"] = kMachine;
+  files["/proc/self/status"] = kProcess;
+  files["/proc/self/cgroup"] = "0::/outer/own\n7:memory:/job\n5:cpu:/outer\n";
+  files["/proc/self/mountinfo"] =
+      "35 22 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+      "36 22 0:31 / /v1/memory rw - cgroup cgroup rw,memory\n"
+      "37 22 0:32 / /v1/cpu rw - cgroup cgroup rw,cpu\n";
+  return MemoryIn(files);
+}
+
+TEST(AvailableMemory, NoMoreThanTheGroupsAllow) {
+  const size_t all = 1024 << 10;
+  EXPECT_EQ(MemoryInGroup({}), all);
+  for (const char* path :
+       {"/sys/fs/cgroup/outer/own/memory.max",
+        "/sys/fs/cgroup/outer/memory.max", "/sys/fs/cgroup/memory.max",
+        "/v1/memory/job/memory.limit_in_bytes",
+        "/v1/memory/memory.limit_in_bytes"}) {
+    EXPECT_EQ(MemoryInGroup({{path, "500000\n"}}), 500000u) << path;
+    EXPECT_EQ(MemoryInGroup({{path, "max\n"}}), all) << path;
+    EXPECT_EQ(MemoryInGroup({{path, "9223372036854771712\n"}}), all) << path;
+  }
+  // The least of them counts; groups of others and of CPUs do not.
+  EXPECT_EQ(
+      MemoryInGroup({{"/sys/fs/cgroup/outer/own/memory.max", "500000\n"},
+                     {"/sys/fs/cgroup/outer/memory.max", "400000\n"},
+                     {"/sys/fs/cgroup/outer/other/memory.max", "300000\n"},
+                     {"/v1/cpu/outer/memory.limit_in_bytes", "200000\n"}}),
+      400000u);
 }
 
 TEST(AvailableMemory, IsNotKnownWithoutTheKernelsText) {
   EXPECT_EQ(MemoryIn({}), 0u);
   EXPECT_EQ(MemoryIn({{"/proc/meminfo", "MemAvailable: many kB\n"}}), 0u);
 }
-
-TEST(AvailableMemory, IsKnownHere) { EXPECT_GT(AvailableMemory(), 0u); }
 
 }  // namespace
 }  // namespace onnx_fp8

@@ -355,6 +355,9 @@ def test_inspect_with_open_axes():
     fc = [g for g in report["gemms"] if g["fqn"] == "blocks.0.fc.weight" and g["role"] == "forward"][0]
     assert (fc["m"], fc["k"], fc["n"]) == ("batch·seq", 32, 128)
     assert "--shape batch=N,seq=N" in run("inspect", GPT).stdout
+    note = "--memory compares nothing: the size of a step depends on batch, seq, so it needs --shape"
+    assert note in json.loads(run("inspect", GPT, "--memory", "1GiB", "--json").stdout)["notes"]
+    assert note not in report["notes"]
 
 
 def test_axes_without_a_name_go_by_their_input(tmp_path):

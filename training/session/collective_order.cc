@@ -37,11 +37,6 @@ void Reorder(Graph& graph, const std::vector<std::pair<int, int>>& edges) {
 
 }  // namespace
 
-Lacks CollectiveOrder::OnAnyRank(StepKind kind, Lacks mine) const {
-  if (!IsNeeded(kind)) return mine;
-  return static_cast<Lacks>(Most(static_cast<int64_t>(mine)));
-}
-
 void CollectiveOrder::Agree(StepKind kind, Graph& graph, bool is_new) {
   if (!IsNeeded(kind)) return;
   const Places mine = PlacesIn(graph);

@@ -32,9 +32,6 @@ class CollectiveOrder {
   // Whether a graph of this kind has such collectives.
   bool IsNeeded(StepKind kind) const;
 
-  // The most that any rank lacks. All ask before each batch.
-  Lacks OnAnyRank(StepKind kind, Lacks mine) const;
-
   // If any rank lacks a plan, every rank gives its graph. If it has no plan
   // (`is_new`), its collectives take their places and their buckets in the
   // common order, if there is one for this set.

@@ -85,8 +85,30 @@ PlannedStep* PlanCache::Find(const PlanKey& wanted) {
 
 PlannedStep& PlanCache::Keep(PlannedStep planned) {
   plans_.push_front(std::move(planned));
-  if (static_cast<int64_t>(plans_.size()) > most_) plans_.pop_back();
+  if (static_cast<int64_t>(plans_.size()) > most_) DropOldest();
   return plans_.front();
+}
+
+void PlanCache::DropOldest() {
+  constexpr size_t kMostFits = 64;
+  const PlannedStep& oldest = plans_.back();
+  std::erase_if(dropped_,
+                [&](const KeptFit& kept) { return oldest.key.Fits(kept.key); });
+  if (oldest.fit) dropped_.push_front({oldest.key, *oldest.fit});
+  if (dropped_.size() > kMostFits) dropped_.pop_back();
+  plans_.pop_back();
+}
+
+void PlanCache::Clear() {
+  plans_.clear();
+  dropped_.clear();
+}
+
+std::optional<MemoryFit> PlanCache::DroppedFit(const PlanKey& wanted) const {
+  for (const auto& [key, fit] : dropped_) {
+    if (key.Fits(wanted)) return fit;
+  }
+  return std::nullopt;
 }
 
 std::shared_ptr<Quantizer> PlanCache::FindQuantizer(const Graph& graph) const {

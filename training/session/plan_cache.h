@@ -72,7 +72,7 @@ struct PlannedStep {
   std::unique_ptr<Executor> executor;
   // Makes the copies that a micro step reads. Null: it reads none.
   std::shared_ptr<Quantizer> quantizer;
-  MemoryFit fit = {};  // with a limit of memory, in kinds that train
+  std::optional<MemoryFit> fit = {};  // of a limit, in kinds that are searched
 
   // Behind the plan itself.
   Lacks lacks() const {
@@ -83,7 +83,8 @@ struct PlannedStep {
   TensorMap Known(const TensorMap& feeds) const;
 };
 
-// The plans of a session, most recently used first.
+// The plans of a session, most recently used first. The fits of plans that were
+// dropped stay.
 class PlanCache {
  public:
   explicit PlanCache(int64_t most) : most_(most) {}
@@ -94,7 +95,12 @@ class PlanCache {
   // Adds a plan. If there are then more than `most`, drops the one that has not
   // been used for the longest time.
   PlannedStep& Keep(PlannedStep planned);
-  void Clear() { plans_.clear(); }
+  // REQUIRES: there is a plan.
+  void DropOldest();
+  void Clear();
+
+  // The fit of a plan for the key that was dropped; nullopt: there is none.
+  std::optional<MemoryFit> DroppedFit(const PlanKey& wanted) const;
 
   const std::list<PlannedStep>& plans() const { return plans_; }
   // The plan with the largest arena; null: none is kept.
@@ -106,8 +112,14 @@ class PlanCache {
   void ForgetWeightCopies();
 
  private:
+  struct KeptFit {
+    PlanKey key;
+    MemoryFit fit;
+  };
+
   int64_t most_;
   std::list<PlannedStep> plans_;
+  std::list<KeptFit> dropped_;  // the last one first
 };
 
 }  // namespace onnx_fp8

@@ -22,8 +22,8 @@
 #include "training/session/export_model.h"
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
+#include "training/session/run_layout.h"
 #include "training/session/step_room.h"
-#include "training/state/carry_scales.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
 #include "training/step/data_parallel.h"
@@ -212,111 +212,6 @@ class StartedSteps {
   ExecutionProvider* provider_;
   std::deque<StartedStep> started_;
   std::deque<StepResult> results_;
-};
-
-// What the first steps of a session, or its checkpoint, lay out for all later
-// graphs. Scales of a checkpoint go on in the slots that the first step lays
-// out.
-class RunLayout {
- public:
-  // `model` and `state` must outlive this.
-  RunLayout(const Graph* model, StateStore* state)
-      : model_(*model), state_(*state) {}
-
-  const StepLayout& get() const { return layout_; }
-
-  // Call this before a graph of that kind is built. Whether it lays out the
-  // slots; then LayOut follows.
-  bool Begin(StepKind kind) {
-    bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
-    if (!trains || laid_out_) return false;
-    layout_.slots.reset();
-    return true;
-  }
-
-  // The slots of `step`, and their state. Returns a remark about what happened
-  // to the scales of a checkpoint. Errors: a value of the model has the name of
-  // that state.
-  std::string LayOut(const StepGraph& step) {
-    ScaleState fresh;
-    fresh.slots = step.fp8.slots;
-    for (ScaleSlot& slot : fresh.slots) slot.amax = nullptr;
-    for (auto [name, tensor] : {std::pair{kScaleState, &fresh.scale},
-                                {kHistoryState, &fresh.history}}) {
-      // A checkpoint's scales are found by these names.
-      const Value* own = model_.Find(name);
-      Check(fresh.slots.empty() || !own || own->role == Role::kScale, "[",
-            model_.file, "] expected no value named ", name,
-            ", the name of the scales of a run: rename it in the model");
-      const Value* value = step.graph->Find(name);
-      if (value && value->role == Role::kScale) *tensor = value->data.Clone();
-    }
-    std::string remark;
-    if (restored_) {
-      remark = CarryScales(*restored_, &fresh);
-      Erase(&state_.tensors());
-    }
-    if (fresh.scale.defined()) state_.Set(kScaleState, fresh.scale);
-    if (fresh.history.defined()) state_.Set(kHistoryState, fresh.history);
-    layout_.slots = std::move(fresh.slots);
-    restored_.reset();
-    laid_out_ = true;
-    return remark;
-  }
-
-  // The scales of a checkpoint. `same`: its recipe is the session's; evaluation
-  // uses its slots until a step has laid out this run's. `measured`: a step
-  // measured them; otherwise the run lays out its own. `scales`: they replace
-  // the static ones of the session.
-  void Adopt(ScaleState kept, bool same, bool measured,
-             std::optional<StaticScales> scales) {
-    layout_.slots.reset();
-    if (same) layout_.slots = kept.slots;
-    layout_.new_scales = true;
-    if (scales) layout_.scales = std::move(scales);
-    restored_.reset();
-    if (measured) restored_ = std::move(kept);
-    laid_out_ = false;
-  }
-
-  // A step has measured all scales. Whether later graphs therefore differ.
-  bool UseKept() {
-    bool measured = std::exchange(layout_.new_scales, false);
-    return measured && !layout_.slots->empty();
-  }
-
-  // The layout with the slots of `step`, if there are no others yet.
-  StepLayout With(const StepGraph& step) const {
-    StepLayout layout = layout_;
-    if (!layout.slots) layout.slots = step.fp8.slots;
-    for (ScaleSlot& slot : *layout.slots) slot.amax = nullptr;
-    return layout;
-  }
-
-  void Divide(const StepGraph& step) { layout_.splits = step.splits; }
-  void Learn(const LossSpec& loss) { layout_.class_axis = loss.class_axis; }
-
-  // Takes the state of scales out of `tensors`. A tensor of the model that
-  // happens to have such a name stays.
-  void Erase(TensorMap* tensors) const {
-    for (const char* name : {kScaleState, kHistoryState}) {
-      if (!model_.Find(name)) tensors->erase(name);
-    }
-  }
-
-  std::vector<ScaleInfo> Infos() const {
-    if (!layout_.slots) return {};
-    bool kept = state_.Has(kScaleState);
-    return ScaleInfos(*layout_.slots,
-                      kept ? state_.Host(kScaleState) : Tensor());
-  }
-
- private:
-  const Graph& model_;
-  StateStore& state_;
-  StepLayout layout_;
-  bool laid_out_ = false;               // the slots, by a step of this run
-  std::optional<ScaleState> restored_;  // until then: a checkpoint's
 };
 
 class Session : public TrainingSession {
@@ -673,7 +568,7 @@ class Session : public TrainingSession {
                 ValuesOf(*model_.graph, feeds)};
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
-    return Planned(key, [&](const MemoryFit& fit) {
+    return Planned(key, [&](const std::optional<MemoryFit>& fit) {
       return NewPlan(key, input_gradients, fit);
     });
   }
@@ -682,47 +577,105 @@ class Session : public TrainingSession {
   template <typename F>
   PlannedStep& Planned(const PlanKey& key, F make) {
     PlannedStep* known = plans_.Find(key);
-    const Lacks lacks =
-        order_.OnAnyRank(key.kind, known ? known->lacks() : Lacks::kPlan);
-    MemoryFit fit;
-    if (lacks == Lacks::kPlan) fit = FitForAllRanks(key, known);
-    PlannedStep& planned = known ? *known : Keep(make(fit));
-    // Ranks also make their copies at the same time.
-    if (lacks != Lacks::kNothing && planned.quantizer) {
-      planned.quantizer->Forget();
+    const bool together = PlansTogether(key.kind);
+    Lacks lacks = known ? known->lacks() : Lacks::kPlan;
+    if (together) lacks = MostOfRanks(*ranks_, lacks);
+    if (lacks == Lacks::kPlan) {
+      if (limit_ && together) ShareLimit();
+      const std::optional<MemoryFit> fit = FitFor(key, &known);
+      std::optional<PlannedStep> next;
+      if (known) {
+        order_.Agree(key.kind, *known->step.graph, false);
+      } else {
+        next = Complete(make(fit));
+      }
+      if (limit_) FitBesideOthers(next ? &*next : nullptr, key.kind);
+      if (next) known = &Keep(std::move(*next));
     }
-    if (lacks != Lacks::kPlan || !order_.IsNeeded(key.kind)) return planned;
-    if (known) order_.Agree(key.kind, *planned.step.graph, false);
-    planned.executor->CompareCollectives();
-    if (planned.quantizer) planned.quantizer->executor().CompareCollectives();
-    return planned;
+    // Ranks also make their copies at the same time.
+    if (lacks != Lacks::kNothing && known->quantizer) {
+      known->quantizer->Forget();
+    }
+    if (lacks != Lacks::kPlan || !together) return *known;
+    known->executor->CompareCollectives();
+    if (known->quantizer) known->quantizer->executor().CompareCollectives();
+    return *known;
   }
 
-  // What the graph of a batch computes again so that it fits. The rank with the
-  // largest batch decides for all: their collectives must match. Errors:
-  // nothing makes it fit.
-  MemoryFit FitForAllRanks(const PlanKey& key, const PlannedStep* known) {
-    const bool trains =
+  // Whether all ranks plan graphs of this kind at the same time: they have
+  // collectives. With a limit of memory a rank may have dropped a plan that
+  // others still have.
+  bool PlansTogether(StepKind kind) const {
+    if (order_.IsNeeded(kind)) return true;
+    const bool borrows =
+        kind == StepKind::kEval || kind == StepKind::kGradients;
+    return limit_ && ranks_ && (!borrows || sharded_.is_shared());
+  }
+
+  // `memory` auto differs between ranks: the least of their limits is
+  // everyone's.
+  void ShareLimit() {
+    if (std::exchange(shared_limit_, true)) return;
+    const auto mine = static_cast<int64_t>(
+        std::min<size_t>(limit_->bytes, std::numeric_limits<int64_t>::max()));
+    limit_->bytes = static_cast<size_t>(-MostOfRanks(*ranks_, -mine));
+  }
+
+  // What the graph of a batch computes again so that it fits; nullopt: nobody
+  // searches it. Errors: nothing makes it fit.
+  std::optional<MemoryFit> FitFor(const PlanKey& key, PlannedStep** known) {
+    const bool searched =
         key.kind == StepKind::kTrain || key.kind == StepKind::kMicro;
-    if (!limit_ || !trains) return {};
-    const int decides = ranks_ ? RankOfLargest(*ranks_, key) : 0;
-    MemoryFit fit;
-    if (!ranks_ || ranks_->world().rank() == decides) {
-      layout_.Begin(key.kind);
-      fit = known ? known->fit
-                  : FitMemory(*limit_, HardwareOf(provider_->device()),
-                              RecomputesAutomatically(options_),
-                              [&](const RecomputeChooser& chooser) {
-                                return PlanOnPaper(key, chooser);
-                              });
-    }
-    if (ranks_) ShareFit(*ranks_, decides, &fit);
+    if (!limit_ || !searched) return std::nullopt;
+    if (ranks_) return FitForAllRanks(key, known);
+    if (auto dropped = plans_.DroppedFit(key)) return dropped;
+    const MemoryFit fit = Search(key);
     if (!fit.fits()) fit.Refuse();
-    if (!known) AddRemark(fit.Text());
+    AddRemark(fit.Text());
     return fit;
   }
 
-  // With the state that the other plans of a step need.
+  // All plans of the ranks have one choice, for their collectives must match.
+  // The rank with the largest batch decides. If the choice changes, all other
+  // plans go, and the known one, too.
+  MemoryFit FitForAllRanks(const PlanKey& key, PlannedStep** known) {
+    const int decides = RankOfLargest(*ranks_, key);
+    const MemoryFit fit = FitOfRank(*ranks_, decides, [&] {
+      if (*known) return *(*known)->fit;
+      if (choice_ && !choice_->again.empty()) {
+        MemoryFit same = *choice_;
+        same.after =
+            PlanOnPaper(key, ChooserOf(same)).total() + limit_->reserve;
+        if (same.fits()) return same;
+      }
+      return Search(key);
+    });
+    if (!fit.fits()) fit.Refuse();
+    if (!choice_ || choice_->again != fit.again) {
+      Settle();
+      plans_.Clear();
+      *known = nullptr;
+      AddRemark(fit.Text());
+    }
+    choice_ = fit;
+    return fit;
+  }
+
+  MemoryFit Search(const PlanKey& key) {
+    return FitMemory(*limit_, HardwareOf(provider_->device()), options_,
+                     [&](const RecomputeChooser& chooser) {
+                       return PlanOnPaper(key, chooser);
+                     });
+  }
+
+  // All that the session holds besides plans.
+  StepMemorySum Held() const {
+    StepMemorySum sum(provider_->CanRecord() && !profiler_);
+    sum.AddState(state_.tensors());
+    return sum;
+  }
+
+  // With the update of a micro step, but without plans that can be dropped.
   PaperStep PlanOnPaper(const PlanKey& key, const RecomputeChooser& chooser) {
     const KernelRegistry& kernels = provider_->Kernels();
     const auto plan = [&](Graph& graph) {
@@ -732,11 +685,11 @@ class Session : public TrainingSession {
     source.choose_recomputed = chooser;
     PaperStep paper;
     paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
-                                key.label, layout_.get());
+                                key.label, layout_.For(key.kind));
     Graph& graph = *paper.step.graph;
     AddReport(paper.step, runner_);
     FitToKernels(graph, kernels, options_, *evaluator_, runner_);
-    StepMemorySum sum;
+    StepMemorySum sum = Held();
     std::shared_ptr<Graph> copies;
     StepGraph apply;
     if (key.kind == StepKind::kMicro) {
@@ -745,13 +698,16 @@ class Session : public TrainingSession {
       apply = BuildApplyGraph(source, sums, layout_.With(paper.step));
       AddReport(apply, runner_);
       FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
-      sum.Add(plan(*apply.graph), nullptr);
+      const auto update = plan(*apply.graph);
+      paper.moments = FloatMoments(update);
+      sum.Add(update, nullptr);
       copies = SplitQuantizer(graph, options_.shard.what, runner_);
     }
     if (copies) sum.AddCopies(plan(*copies));
     paper.plan = plan(graph);
+    paper.moments += FloatMoments(paper.plan);
+    paper.is_in_file = source.step != nullptr;
     sum.Add(paper.plan, copies.get());
-    for (const PlannedStep& planned : plans_.plans()) sum.Add(planned);
     const StepMemory memory = sum.Sum();
     paper.arena = memory.arena;
     paper.state = memory.state;
@@ -759,16 +715,17 @@ class Session : public TrainingSession {
     return paper;
   }
 
-  PlannedStep NewPlan(PlanKey key, bool input_gradients, const MemoryFit& fit) {
+  PlannedStep NewPlan(PlanKey key, bool input_gradients,
+                      const std::optional<MemoryFit>& fit) {
     const StepKind kind = key.kind;
-    const bool lays_out = layout_.Begin(kind);
+    const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
-    if (!fit.again.empty()) source.choose_recomputed = ChooserOf(fit);
+    if (fit && !fit->again.empty()) source.choose_recomputed = ChooserOf(*fit);
     PlannedStep planned;
     planned.fit = fit;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
-                                  key.values, key.label, layout_.get());
+                                  key.values, key.label, layout_.For(kind));
     if (key.label) {
       model_.loss = planned.step.loss_spec;
       layout_.Learn(model_.loss);
@@ -787,7 +744,7 @@ class Session : public TrainingSession {
     return planned;
   }
 
-  PlannedStep& Keep(PlannedStep planned) {
+  PlannedStep Complete(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
     planned.report = AddReport(planned.step, runner_);
@@ -795,7 +752,10 @@ class Session : public TrainingSession {
     order_.Agree(kind, graph, true);
     if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
     planned.executor = MakeExecutor(planned.step.graph);
-    if (limit_) CheckLimit(MemoryOf(plans_, planned), *limit_);
+    return planned;
+  }
+
+  PlannedStep& Keep(PlannedStep planned) {
     if (memory_) FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     return plans_.Keep(std::move(planned));
@@ -810,10 +770,27 @@ class Session : public TrainingSession {
     return std::make_shared<Quantizer>(copies, MakeExecutor(copies));
   }
 
+  // Drops the oldest plans if the next one does not fit beside them; null: this
+  // rank has it. Errors: it does not fit alone, on any rank that plans it.
+  void FitBesideOthers(const PlannedStep* next, StepKind kind) {
+    const StepMemorySum held = Held();
+    size_t bytes = next ? MemoryOf(held, {}, *next).total() : 0;
+    if (PlansTogether(kind)) bytes = MostOfRanks(*ranks_, bytes);
+    CheckLimit(bytes, *limit_, kind);
+    if (!next || !MakeRoom(held, *next, *limit_, &plans_)) return;
+    arena_->Release();
+    if (!std::exchange(said_dropped_, true)) {
+      AddRemark(
+          "`memory`: a plan was dropped so that another one fits; it is made "
+          "again when its batch comes");
+    }
+  }
+
   // Nothing of the plan is allocated yet. Errors: the device has no room.
   void FindRoom(const PlannedStep& planned) {
     StepKind kind = planned.key.kind;
-    std::string remark = CheckRoom(MemoryOf(plans_, planned), *memory_);
+    std::string remark =
+        CheckRoom(MemoryOf(Held(), plans_.plans(), planned), *memory_);
     bool whole = kind == StepKind::kTrain || kind == StepKind::kApply;
     if (whole && !std::exchange(said_memory_, true)) AddRemark(remark);
   }
@@ -911,7 +888,7 @@ class Session : public TrainingSession {
 
   PlannedStep& PlanApply(const MicroSums& sums) {
     PlanKey key{StepKind::kApply, false, {}, {}, sums};
-    return Planned(key, [&](const MemoryFit&) {
+    return Planned(key, [&](const std::optional<MemoryFit>&) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
       AddRemark(apply.step.moments);
@@ -972,8 +949,10 @@ class Session : public TrainingSession {
   std::string remark_;          // for the step that is being started
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
-  std::optional<StepLimit> limit_;  // of the options
-  bool said_memory_ = false;
+  std::optional<StepLimit> limit_;   // of the options
+  bool shared_limit_ = false;        // it is the least of all ranks
+  std::optional<MemoryFit> choice_;  // of ranks, for all their plans
+  bool said_memory_ = false, said_dropped_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;

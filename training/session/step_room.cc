@@ -15,6 +15,34 @@ std::string Mebibytes(size_t bytes) {
   return Concat((bytes + (1 << 20) - 1) >> 20, " MiB");
 }
 
+nlohmann::json ToJson(const MemoryFit& fit) {
+  return {{"is_searched", fit.is_searched},
+          {"limit", fit.limit},
+          {"reserve", fit.reserve},
+          {"before", fit.before},
+          {"after", fit.after},
+          {"again", fit.again},
+          {"ops", fit.ops},
+          {"blocks", fit.blocks},
+          {"time_share", fit.time_share},
+          {"hints", fit.hints}};
+}
+
+MemoryFit FromJson(const nlohmann::json& json) {
+  MemoryFit fit;
+  json.at("is_searched").get_to(fit.is_searched);
+  json.at("limit").get_to(fit.limit);
+  json.at("reserve").get_to(fit.reserve);
+  json.at("before").get_to(fit.before);
+  json.at("after").get_to(fit.after);
+  json.at("again").get_to(fit.again);
+  json.at("ops").get_to(fit.ops);
+  json.at("blocks").get_to(fit.blocks);
+  json.at("time_share").get_to(fit.time_share);
+  json.at("hints").get_to(fit.hints);
+  return fit;
+}
+
 [[noreturn]] void FailWithoutRoom(const StepMemory& steps,
                                   const DeviceMemory& device) {
   Fail("expected ", steps.total(), " bytes of GPU memory for a step (",
@@ -26,6 +54,10 @@ std::string Mebibytes(size_t bytes) {
 }
 
 }  // namespace
+
+void StepMemorySum::AddState(const TensorMap& state) {
+  for (const auto& [name, tensor] : state) state_[name] = tensor.bytes();
+}
 
 void StepMemorySum::Add(const PlannedStep& planned) {
   const Quantizer* quantizer = planned.quantizer.get();
@@ -41,9 +73,8 @@ void StepMemorySum::Add(const Plan& plan, const Graph* copies) {
     const bool copy = copies && copies->Find(feed->name);
     if (!copy) memory_.others += BytesOf(*feed);
   }
-  // A recorded step keeps its results and hands out copies.
   for (const Value* value : plan.fetched) {
-    memory_.others += 2 * BytesOf(*value);
+    memory_.others += (records_ ? 2 : 1) * BytesOf(*value);
   }
 }
 
@@ -68,11 +99,11 @@ void StepMemorySum::AddShared(const Plan& plan) {
   }
 }
 
-StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next) {
-  StepMemorySum sum;
-  sum.Add(next);
-  for (const PlannedStep& planned : plans.plans()) sum.Add(planned);
-  return sum.Sum();
+StepMemory MemoryOf(StepMemorySum held, const std::list<PlannedStep>& plans,
+                    const PlannedStep& next) {
+  for (const PlannedStep& planned : plans) held.Add(planned);
+  held.Add(next);
+  return held.Sum();
 }
 
 std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
@@ -85,13 +116,28 @@ std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device) {
                 Mebibytes(device.free), " free of ", Mebibytes(device.total));
 }
 
-void CheckLimit(const StepMemory& steps, const StepLimit& limit) {
-  const size_t bytes = steps.total() + limit.reserve;
-  const MemoryFit fit = {.limit = limit.bytes,
-                         .reserve = limit.reserve,
-                         .before = bytes,
-                         .after = bytes};
+void CheckLimit(size_t bytes, const StepLimit& limit, StepKind kind) {
+  bytes += limit.reserve;
+  MemoryFit fit = {.limit = limit.bytes,
+                   .reserve = limit.reserve,
+                   .before = bytes,
+                   .after = bytes};
+  if (kind == StepKind::kEval) {
+    fit.plan = "an evaluation";
+    fit.hints = "a smaller `batch_size` needs less";
+  }
   if (!fit.fits()) fit.Refuse();
+}
+
+bool MakeRoom(const StepMemorySum& held, const PlannedStep& next,
+              const StepLimit& limit, PlanCache* plans) {
+  const size_t before = plans->plans().size();
+  while (!plans->plans().empty() &&
+         MemoryOf(held, plans->plans(), next).total() + limit.reserve >
+             limit.bytes) {
+    plans->DropOldest();
+  }
+  return plans->plans().size() < before;
 }
 
 int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {
@@ -99,31 +145,29 @@ int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {
   int64_t most = 0;
   for (const auto& [name, shape] : key.shapes) most += NumElements(shape);
   // Of equal ranks the first has the largest number.
-  most = most * size + size - 1 - ranks.world().rank();
-  ranks.world().AllReduce(Reduction::kMax, DType::kInt64, &most, &most, 1);
+  most = MostOfRanks(ranks, most * size + size - 1 - ranks.world().rank());
   return static_cast<int>(size - 1 - most % size);
 }
 
-void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit) {
+MemoryFit FitOfRank(const MeshRanks& ranks, int from,
+                    const std::function<MemoryFit()>& find) {
   using Json = nlohmann::json;
-  const Json mine = {fit->limit,  fit->reserve,    fit->before,
-                     fit->after,  fit->again,      fit->ops,
-                     fit->blocks, fit->time_share, fit->hints};
-  std::vector<uint8_t> bytes = Json::to_cbor(mine);
+  Json json;
+  if (ranks.world().rank() == from) {
+    try {
+      json = ToJson(find());
+    } catch (const Error& error) {
+      json = {{"error", error.what()}};
+    }
+  }
+  std::vector<uint8_t> bytes = Json::to_cbor(json);
   auto size = static_cast<int64_t>(bytes.size());
   ranks.world().Broadcast(&size, sizeof size, from);
   bytes.resize(static_cast<size_t>(size));
   ranks.world().Broadcast(bytes.data(), bytes.size(), from);
-  const Json shared = Json::from_cbor(bytes);
-  shared[0].get_to(fit->limit);
-  shared[1].get_to(fit->reserve);
-  shared[2].get_to(fit->before);
-  shared[3].get_to(fit->after);
-  shared[4].get_to(fit->again);
-  shared[5].get_to(fit->ops);
-  shared[6].get_to(fit->blocks);
-  shared[7].get_to(fit->time_share);
-  shared[8].get_to(fit->hints);
+  json = Json::from_cbor(bytes);
+  if (json.contains("error")) Fail(json["error"].get<std::string>());
+  return FromJson(json);
 }
 
 }  // namespace onnx_fp8

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
 #include <map>
 #include <set>
 #include <string>
@@ -25,9 +28,16 @@ struct StepMemory {
   size_t total() const { return arena + state + others; }
 };
 
-// Adds up plans.
+// Adds up a session's memory.
 class StepMemorySum {
  public:
+  // `records`: whether a step keeps its results and hands out copies, as one
+  // that is recorded does.
+  explicit StepMemorySum(bool records) : records_(records) {}
+
+  // State that is there, whether or not a plan reads it. A plan that is added
+  // later knows better how large its state will be.
+  void AddState(const TensorMap& state);
   void Add(const PlannedStep& planned);
   // A plan that does not exist yet. `copies`: the graph that makes some of its
   // feeds; null: none does.
@@ -40,25 +50,43 @@ class StepMemorySum {
  private:
   void AddShared(const Plan& plan);
 
+  bool records_;
   StepMemory memory_;
   std::set<const Quantizer*> quantizers_;
   std::map<std::string, size_t> state_;  // by name
 };
 
-// The memory of the plans and of the next one.
-StepMemory MemoryOf(const PlanCache& plans, const PlannedStep& next);
+// The memory of a session: of all that it holds besides plans, the plans, and
+// the next one.
+StepMemory MemoryOf(StepMemorySum held, const std::list<PlannedStep>& plans,
+                    const PlannedStep& next);
 
 // "a step needs …; the GPU had …". Errors: it had too little.
 std::string CheckRoom(const StepMemory& steps, const DeviceMemory& device);
 
-// Errors: the steps need more than the limit.
-void CheckLimit(const StepMemory& steps, const StepLimit& limit);
+// Errors: a plan of that kind needs more than the limit, without all others.
+void CheckLimit(size_t bytes, const StepLimit& limit, StepKind kind);
 
-// The first rank whose inputs have the most elements. All ranks call this and
-// the next function at the same time.
+// Drops the oldest plans until the next one fits beside the others. Returns
+// whether it dropped any.
+bool MakeRoom(const StepMemorySum& held, const PlannedStep& next,
+              const StepLimit& limit, PlanCache* plans);
+
+// The largest number of all ranks. All ranks call this and the next functions
+// at the same time.
+template <typename T>
+T MostOfRanks(const MeshRanks& ranks, T mine) {
+  auto most = static_cast<int64_t>(mine);
+  ranks.world().AllReduce(Reduction::kMax, DType::kInt64, &most, &most, 1);
+  return static_cast<T>(most);
+}
+
+// The first rank whose inputs have the most elements.
 int RankOfLargest(const MeshRanks& ranks, const PlanKey& key);
 
-// Every rank gets the fit of the rank `from`.
-void ShareFit(const MeshRanks& ranks, int from, MemoryFit* fit);
+// Every rank gets the fit that `find` finds on the rank `from`. Errors: on all
+// ranks, the error of `find`.
+MemoryFit FitOfRank(const MeshRanks& ranks, int from,
+                    const std::function<MemoryFit()>& find);
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "graph/node_notes.h"
 #include "graph/passes/repeated_blocks.h"
 #include "providers/report/memory_report.h"
@@ -32,8 +33,8 @@ const Value* FirstResult(const Node& node) {
 }
 
 // The costs of a step before its kernels are chosen, by the names of results in
-// a plan of the step. A value that the plan lacks costs nothing: it was fused
-// away.
+// a plan of the step. A value costs memory only if it has some in the arena: it
+// may be fused away, or be state that is updated in place.
 class CostsOfPlan {
  public:
   CostsOfPlan(const Plan& plan, const Hardware& hardware) {
@@ -48,8 +49,10 @@ class CostsOfPlan {
         const Slot& slot = plan.slots[Index(step.workspace)];
         by_name_[first->name].workspace = BytesOf(*slot.value);
       }
-      for (const Value* out : step.node->outputs()) {
-        if (out) by_name_[out->name].bytes = BytesOf(*out);
+    }
+    for (const Tenant& tenant : plan.tenants) {
+      if (tenant.value->producer) {
+        by_name_[tenant.value->name].bytes = tenant.bytes;
       }
     }
   }
@@ -119,37 +122,62 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
 }
 
 // What frees memory and is the user's to decide, in numbers.
-std::string HintsFor(const PaperStep& step) {
+std::string HintsFor(const PaperStep& step, const SessionOptions& options) {
+  std::vector<std::string> hints;
+  const auto saves = [&](const std::string& choice, size_t bytes,
+                         const std::string& of) {
+    hints.push_back(
+        Concat(choice, " saves up to ", MemoryText(bytes), " (", of, ")"));
+  };
+  const bool searched = RecomputesAutomatically(options);
+  if (searched && step.step.gradient_names.seed.empty()) {
+    hints.push_back(
+        "the step does not say where its backward begins, so nothing can be "
+        "computed again");
+  }
+  if (!searched) {
+    hints.push_back("`recompute=auto` looks for values to compute again");
+  }
   const size_t gradients =
       MakeMemoryReport(step.plan, *step.step.graph, step.step.gradient_names)
           .gradients_held_bytes;
-  const size_t arena = step.plan.arena_bytes;
-  std::string text;
-  if (gradients > 0) {
-    text += Concat("`release_gradients` saves up to ", MemoryText(gradients),
-                   " (gradients of parameters), ");
+  if (gradients > 0 && step.step.kind == StepKind::kTrain && !step.is_in_file) {
+    saves("`release_gradients`", gradients, "gradients of parameters");
   }
-  return text + Concat("half of the samples in `batch_size` up to ",
-                       MemoryText((arena - std::min(arena, gradients)) / 2),
-                       ", two ranks with `shard=parameters` up to ",
-                       MemoryText(step.state / 2), " (half of the state)");
+  if (step.moments > 0 && !step.is_in_file) {
+    saves("`moments=bfloat16`", step.moments / 2, "half of the moments");
+    saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
+  }
+  const size_t arena = step.plan.arena_bytes;
+  saves("half of the samples in `batch_size`",
+        (arena - std::min(arena, gradients)) / 2, "half of the arena");
+  if (options.shard.what == Sharding::kNone && !step.is_in_file) {
+    saves("`shard=parameters` with two ranks", step.state / 2,
+          "half of the state");
+  }
+  return Joined(hints);
 }
 
 class MemorySearch {
  public:
   MemorySearch(const StepLimit& limit, const Hardware& hardware,
-               const PlanOnPaper& plan)
-      : reserve_(limit.reserve), hardware_(hardware), plan_(plan) {
+               const SessionOptions& options, const PlanOnPaper& plan)
+      : reserve_(limit.reserve),
+        hardware_(hardware),
+        options_(options),
+        plan_(plan) {
+    fit_.is_searched = RecomputesAutomatically(options);
     fit_.limit = limit.bytes;
     fit_.reserve = limit.reserve;
   }
 
-  MemoryFit Run(bool search) {
+  MemoryFit Run() {
     const PaperStep first = plan_({});
     fit_.before = fit_.after = first.total() + reserve_;
     if (fit_.fits()) return fit_;
-    fit_.hints = HintsFor(first);
-    if (search && !first.step.gradient_names.seed.empty()) Search(first);
+    fit_.hints = HintsFor(first, options_);
+    const bool has_backward = !first.step.gradient_names.seed.empty();
+    if (fit_.is_searched && has_backward) Search(first);
     return fit_;
   }
 
@@ -167,7 +195,7 @@ class MemorySearch {
       tried.after = step.total() + reserve_;
       if (tried.after < fit_.after) {
         fit_ = tried;
-        fit_.hints = HintsFor(step);
+        fit_.hints = HintsFor(step, options_);
       }
       if (excess == kAll) break;
       const bool stands = tried.again == last;
@@ -200,6 +228,7 @@ class MemorySearch {
 
   const size_t reserve_;
   const Hardware hardware_;
+  const SessionOptions& options_;
   const PlanOnPaper& plan_;
   MemoryFit fit_;
 };
@@ -213,13 +242,15 @@ Hardware HardwareOf(Device device) {
 }
 
 std::string MemoryFit::Text() const {
-  std::string text = Concat("`memory`: a step needs ", MemoryText(after),
+  std::string text = Concat("`memory`: ", plan, " needs ", MemoryText(after),
                             " of ", MemoryText(limit));
   if (reserve > 0) {
     text +=
         Concat(", ", MemoryText(reserve), " of them in reserve for libraries");
   }
-  if (again.empty()) return text + "; nothing is computed again";
+  if (again.empty()) {
+    return is_searched && fits() ? text + "; it fits as it is" : text;
+  }
   text += Concat("; `recompute`: ", again.size(), " nodes (");
   constexpr size_t kNamed = 3;
   for (size_t i = 0; i < std::min(kNamed, ops.size()); ++i) {
@@ -244,7 +275,7 @@ std::string MemoryFit::Complaint() const {
     got += Concat(" with all that helps computed again, and ", before,
                   " without it");
   }
-  return Concat("expected a step that fits into ", limit,
+  return Concat("expected ", plan, " that fits into ", limit,
                 " bytes (`memory`), got ", got, hints.empty() ? "" : "; ",
                 hints);
 }
@@ -252,8 +283,17 @@ std::string MemoryFit::Complaint() const {
 void MemoryFit::Refuse() const { Fail(Complaint()); }
 
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
-                    bool search, const PlanOnPaper& plan) {
-  return MemorySearch(limit, hardware, plan).Run(search);
+                    const SessionOptions& options, const PlanOnPaper& plan) {
+  return MemorySearch(limit, hardware, options, plan).Run();
+}
+
+size_t FloatMoments(const Plan& plan) {
+  size_t bytes = 0;
+  for (const Value* value : plan.states) {
+    const bool kept = value->role == Role::kMoment;
+    if (kept && value->dtype == DType::kFloat) bytes += BytesOf(*value);
+  }
+  return bytes;
 }
 
 RecomputeChooser ChooserOf(const MemoryFit& fit) {
@@ -261,7 +301,8 @@ RecomputeChooser ChooserOf(const MemoryFit& fit) {
     RecomputeChoice choice;
     for (Node* node : problem.forward) {
       const Value* result = FirstResult(*node);
-      if (result && again.contains(result->name)) choice.nodes.insert(node);
+      const bool chosen = result && again.contains(result->name);
+      if (chosen && problem.may.contains(node)) choice.nodes.insert(node);
     }
     return choice;
   };

@@ -24,9 +24,14 @@ struct PaperStep {
   // Bytes: the arena, which other plans share; state; batch, constants and
   // outputs.
   size_t arena = 0, state = 0, others = 0;
+  size_t moments = 0;       // of the state: moments in float32
+  bool is_in_file = false;  // the step: its state and its updates are given
 
   size_t total() const { return arena + state + others; }
 };
+
+// Bytes of the plan's state that are moments in float32.
+size_t FloatMoments(const Plan& plan);
 
 // Plans a step whose backward computes again what the chooser says; empty:
 // nothing.
@@ -44,6 +49,9 @@ Hardware HardwareOf(Device device);
 
 // What the search has found.
 struct MemoryFit {
+  std::string plan = "a step";  // that has to fit
+  // Whether the program, not the user, says what runs again.
+  bool is_searched = true;
   size_t limit = 0, reserve = 0;
   size_t before = 0, after = 0;  // bytes of the step, reserve included
   // A result of each node that runs again, by name. Ranks whose batches have
@@ -66,11 +74,12 @@ struct MemoryFit {
 
 // The plan as it is, if it fits. Otherwise the one that ChooseToFit makes fit
 // when its plan is exact, with as few tries as possible; at last the smallest.
-// `search`: false: only the plan as it is counts.
+// If the options say what runs again, only the plan as it is counts.
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
-                    bool search, const PlanOnPaper& plan);
+                    const SessionOptions& options, const PlanOnPaper& plan);
 
-// Chooses the nodes of `fit`.
+// Chooses the nodes of `fit`, of those that may run again. (Another rank or
+// another batch may have given other nodes these names.)
 RecomputeChooser ChooserOf(const MemoryFit& fit);
 
 // "12.3 GiB", "812 MiB".

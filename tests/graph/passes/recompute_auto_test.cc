@@ -366,41 +366,60 @@ TEST(ChooseToFit, NeverClaimsLessThanTheBestSubset) {
   EXPECT_GT(shrunk, 10u);
 }
 
-TEST(ChooseToFit, TakesFiftyThousandNodes) {
-  std::mt19937 random(10);
-  Graph graph;
-  graph.opset = 24;
-  BytesByName bytes = {{"d", size_t{1} << 40}};
-  Value* w = graph.AddInitializer("w", Tensor::Zeros(DType::kFloat, {1}));
-  w->role = Role::kParameter;
-  const auto add = [&](const std::string& op, std::vector<Value*> inputs,
-                       const std::string& name) {
-    Value* value = graph.AddNode(op, inputs, {name})->out(0);
+// A chain of values of random bytes, none of which repeats. The backward reads
+// them in turn, while its first value lives, which is by far the largest.
+struct LongChain {
+  explicit LongChain(size_t nodes) {
+    std::mt19937 random(10);
+    graph.opset = 24;
+    BytesByName bytes = {{"d", size_t{1} << 40}};
+    Value* w = graph.AddInitializer("w", Tensor::Zeros(DType::kFloat, {1}));
+    w->role = Role::kParameter;
+    Value* g = graph.AddInput("g", DType::kFloat, Shape{1});
+    Value* x = graph.AddInput("x", DType::kFloat, Shape{1});
+    std::vector<Value*> values;
+    for (size_t i = 0; i < nodes; ++i) {
+      const std::string name = "v" + std::to_string(i);
+      x = Mul(x, w, name);
+      values.push_back(x);
+      bytes[name] = 1 + random() % 1000;
+    }
+    Value* const first = Mul(g, x, "d");
+    Value* d = first;
+    for (size_t i = nodes; i-- > 0;) {
+      d = Mul(d, values[i], "b" + std::to_string(i));
+    }
+    graph.outputs = {Mul(d, first, "e")};
+    problem = ProblemOf(graph, bytes, {});
+    problem.costs.seconds = [](const Node&) { return 1.0; };
+  }
+
+  Value* Mul(Value* a, Value* b, const std::string& name) {
+    Value* value = graph.AddNode("Mul", {a, b}, {name})->out(0);
     value->dtype = DType::kFloat;
     value->shape = Shape{1};
     return value;
-  };
-  Value* g = graph.AddInput("g", DType::kFloat, Shape{1});
-  Value* x = graph.AddInput("x", DType::kFloat, Shape{1});
-  constexpr size_t kNodes = 25000;
-  std::vector<Value*> values;
-  for (size_t i = 0; i < kNodes; ++i) {
-    const std::string name = "v" + std::to_string(i);
-    x = add("Mul", {x, w}, name);
-    values.push_back(x);
-    bytes[name] = 1 + random() % 1000;
   }
-  Value* d = add("Mul", {g, x}, "d");
-  for (size_t i = kNodes; i-- > 0;) {
-    d = add("Mul", {d, values[i]}, "b" + std::to_string(i));
-  }
-  graph.outputs = {d};
-  auto problem = ProblemOf(graph, bytes, {});
-  problem.costs.seconds = [](const Node&) { return 1.0; };
-  const size_t before = PeakWith(problem, {});
-  const AutoRecompute found = ChooseToFit(problem, before - 1000000);
-  EXPECT_LE(found.after, before - 1000000);
-  EXPECT_GT(found.nodes.size(), 1000u);
+
+  Graph graph;
+  RecomputeProblem problem;
+};
+
+TEST(ChooseToFit, TakesThousandsOfNodes) {
+  LongChain chain(2000);
+  const size_t before = PeakWith(chain.problem, {});
+  const AutoRecompute found = ChooseToFit(chain.problem, before - 80000);
+  EXPECT_LE(found.after, before - 80000);
+  EXPECT_GE(found.nodes.size(), 80u);
+}
+
+// All values at once free next to nothing, because the last ones need all
+// others, and one value at a time takes a round for each.
+TEST(ChooseToFit, HalvesAChoiceThatIsTooLarge) {
+  LongChain chain(300);
+  const AutoRecompute found = ChooseToFit(chain.problem, 0);
+  EXPECT_GT(found.nodes.size(), 150u);
+  EXPECT_LT(found.rounds, 60u);
 }
 
 }  // namespace

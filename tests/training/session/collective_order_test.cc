@@ -84,19 +84,15 @@ TEST(CollectiveOrder, OperandsOfABucketComeFirst) {
   });
 }
 
-TEST(CollectiveOrder, OneRankLacksAPlan) {
+TEST(CollectiveOrder, NobodyAsksTheOthersBeforeAnEvaluation) {
   RunRanks(2, [&](Communicator& world) {
     const MeshRanks ranks({.dp = 2}, world);
     const CollectiveOrder order(&ranks);
-    const Lacks mine = world.rank() == 0 ? Lacks::kNothing : Lacks::kPlan;
-    EXPECT_EQ(order.OnAnyRank(StepKind::kMicro, mine), Lacks::kPlan);
-    EXPECT_EQ(order.OnAnyRank(StepKind::kApply, Lacks::kNothing),
-              Lacks::kNothing);
-    // Nobody asks the others before an evaluation.
-    EXPECT_EQ(order.OnAnyRank(StepKind::kEval, mine), mine);
+    EXPECT_TRUE(order.IsNeeded(StepKind::kMicro));
+    EXPECT_TRUE(order.IsNeeded(StepKind::kApply));
+    EXPECT_FALSE(order.IsNeeded(StepKind::kEval));
   });
-  EXPECT_EQ(CollectiveOrder(nullptr).OnAnyRank(StepKind::kTrain, Lacks::kPlan),
-            Lacks::kPlan);
+  EXPECT_FALSE(CollectiveOrder(nullptr).IsNeeded(StepKind::kTrain));
 }
 
 }  // namespace

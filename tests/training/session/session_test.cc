@@ -231,6 +231,21 @@ TEST(Session, ARestoredRunEvaluatesByItsScales) {
   EXPECT_EQ(a->Eval(Batch(2)).loss, b->Eval(Batch(2)).loss);
 }
 
+// Its scales are the checkpoint's until a step has new ones.
+TEST(Session, ARefusedBatchKeepsRestoredScales) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "delayed");
+  auto a = TrainingSession::Create(options);
+  a->Step(Batch(1), 1e-2);
+  a->Save(dir / "run");
+  options.memory = "1";
+  auto b = TrainingSession::Create(options);
+  b->Restore(dir / "run");
+  EXPECT_THROW(b->Step(Batch(1), 1e-2), Error);
+  EXPECT_FALSE(a->Scales().empty());
+  EXPECT_EQ(a->Scales().size(), b->Scales().size());
+}
+
 // Delayed scaling without a history is dynamic.
 TEST(Session, AnotherRecipeForgetsTheScales) {
   TempDir dir;
