@@ -45,8 +45,9 @@ def spelled_out():
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     model = torch_models.make(name)
-    example = (torch.zeros(task.BATCH, task.SEQ, dtype=torch.int64),)
-    names = {"input_names": ["input_ids"], "output_names": ["logits"]}
+    example = torch_models.batch(name)[:1]
+    names = {"input_names": ["pixels" if name == "vit" else "input_ids"],
+             "output_names": ["logits"]}
     if sys.argv[3:]:
         torch.onnx.export(model, example, folder / f"{name}_open.onnx",
                           dynamo=True, opset_version=18, optimize=False,
@@ -57,6 +58,8 @@ def main():
     torch.onnx.export(model, example, folder / f"{name}.onnx", dynamo=True,
                       opset_version=18, optimize=False, external_data=False,
                       **names)
+    if name not in task.MODELS:
+        return  # no task of onnxruntime-training's
     # Newer files have operators without a gradient in 1.19.2.
     with spelled_out():
         torch.onnx.export(Rows(model), example, folder / f"{name}_ort.onnx",

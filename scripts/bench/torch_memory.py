@@ -1,45 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most bytes that the tensors of one step hold at once in PyTorch:
 parameters, moments, gradients, activations and temporaries, counted by
-PyTorch's own tracker. Usage: python -m bench.torch_memory MODEL autocast|fp32.
-Prints one JSON object. The first step, which makes the moments, is not
-counted."""
+PyTorch's own tracker, which looks into torchao's moments for their codes,
+scales and tables. Usage: python -m bench.torch_memory MODEL CHOICE...
+The choices: autocast (to bfloat16), checkpoint (each block), adamw8bit
+(torchao's, in place of AdamW). Prints one JSON object. Tensors are fake: they
+have shapes, types and lifetimes, but no values. The first step, which makes
+the moments, is not counted, and neither is the update of torchao, whose
+temporaries a compiler removes that runs no fake tensors."""
 import contextlib
+import functools
 import json
 import sys
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from bench import task, torch_models
 
 
-def main():
-    name, dtype = sys.argv[1:3]
-    model = torch_models.make(name)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=task.LR)
-    shape = (task.BATCH, task.SEQ)
-    input_ids, labels = (torch.randint(0, task.VOCABULARY, shape) for _ in "ab")
+def adamw8bit():
+    """torchao's AdamW8bit, whose update is not compiled here."""
+    from torchao.optim import AdamW8bit, subclass_8bit
+    torch.compiler.set_stance("force_eager")
+    subclass_8bit.get_qmap_signed()  # these tables need values
+    subclass_8bit.get_qmap_unsigned()
+    return AdamW8bit
 
-    def step():
+
+def peak(name, choices, optimizer):
+    model = torch_models.make(name)
+    if "checkpoint" in choices:
+        for block in getattr(model, "blocks", None) or model.layers:
+            block.forward = functools.partial(checkpoint, block.forward,
+                                              use_reentrant=False)
+    optimizer = optimizer(model.parameters(), lr=task.LR)
+    inputs, labels = torch_models.batch(name)
+
+    def step(update=True):
         optimizer.zero_grad(set_to_none=True)
-        with (torch.autocast("cpu", torch.bfloat16) if dtype == "autocast"
+        with (torch.autocast("cpu", torch.bfloat16) if "autocast" in choices
               else contextlib.nullcontext()):
-            logits = model(input_ids)
-            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            logits = model(inputs)
+            loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
         loss.backward()
-        optimizer.step()
+        if update:
+            optimizer.step()
 
     step()
     tracker = MemTracker()
-    tracker.track_external(model, optimizer, input_ids, labels)
+    tracker.track_external(model, optimizer, inputs, labels)
     with tracker:
-        step()
-    peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
-    kinds = {getattr(kind, "name", str(kind)).lower(): size
-             for kind, size in peak.items()}
-    print(json.dumps(kinds))
+        step("adamw8bit" not in choices)
+    return tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
+
+
+def main():
+    name, *choices = sys.argv[1:]
+    optimizer = adamw8bit() if "adamw8bit" in choices else torch.optim.AdamW
+    with FakeTensorMode():
+        kinds = peak(name, choices, optimizer)
+    print(json.dumps({getattr(kind, "name", str(kind)).lower(): size
+                      for kind, size in kinds.items()}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two models, as a user of PyTorch writes them."""
+"""The models, as a user of PyTorch writes them."""
 import importlib.util
 import pathlib
 import sys
@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bench.task import (HEADS, HIDDEN, KV_HEADS, LAYERS, SEQ, TIED, VOCABULARY,
-                        WIDTH)
+from bench.task import (BATCH, CLASSES, HEADS, HIDDEN, IMAGE, KV_HEADS, LAYERS,
+                        PATCH, PATCHES, SEQ, TIED, VOCABULARY, WIDTH)
 
 HEAD = WIDTH // HEADS
 
@@ -23,8 +23,9 @@ def join_heads(x):
 
 
 class GPTBlock(nn.Module):
-    def __init__(self):
+    def __init__(self, causal=True):
         super().__init__()
+        self.causal = causal
         self.ln_1 = nn.LayerNorm(WIDTH)
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.proj = nn.Linear(WIDTH, WIDTH)
@@ -36,7 +37,7 @@ class GPTBlock(nn.Module):
     def forward(self, x):
         q, k, v = (split_heads(y, HEADS)
                    for y in self.qkv(self.ln_1(x)).split(WIDTH, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.proj(join_heads(y))
         return x + self.fc_proj(self.gelu(self.fc(self.ln_2(x))))
 
@@ -58,6 +59,24 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.lm_head(self.ln_f(x))
+
+
+class ViT(nn.Module):
+    """Classes of images: the GPT's blocks over patches that all see all."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.positions = nn.Parameter(torch.zeros(1, PATCHES, WIDTH))
+        self.blocks = nn.ModuleList(GPTBlock(False) for _ in range(LAYERS))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, pixels):
+        x = self.patches(pixels).flatten(2).transpose(1, 2) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))
 
 
 class RMSNorm(nn.Module):
@@ -136,8 +155,16 @@ def tiny():
 def make(name, seed=0):
     """The untrained model; a seed always gives the same weights."""
     torch.manual_seed(seed)
-    model = {"gpt": GPT, "llama": Llama, "gpt_tiny": tiny}[name]()
+    model = {"gpt": GPT, "llama": Llama, "vit": ViT, "gpt_tiny": tiny}[name]()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.02)
     return model
+
+
+def batch(name):
+    """Random inputs and labels of the task."""
+    if name == "vit":
+        return (torch.randn(BATCH, 3, IMAGE, IMAGE),
+                torch.randint(CLASSES, (BATCH,)))
+    return tuple(torch.randint(VOCABULARY, (BATCH, SEQ)) for _ in "ab")
