@@ -642,6 +642,7 @@ class Session : public TrainingSession {
     const int decides = RankOfLargest(*ranks_, key);
     const MemoryFit fit = FitOfRank(*ranks_, decides, [&] {
       if (*known) return *(*known)->fit;
+      if (auto dropped = plans_.DroppedFit(key)) return *dropped;
       if (choice_ && !choice_->again.empty()) {
         MemoryFit same = *choice_;
         same.after =
