@@ -745,6 +745,7 @@ class Session : public TrainingSession {
     return planned;
   }
 
+  // Fits the graph to the provider and plans it.
   PlannedStep Complete(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
