@@ -642,6 +642,7 @@ class Session : public TrainingSession {
     const int decides = RankOfLargest(*ranks_, key);
     const MemoryFit fit = FitOfRank(*ranks_, decides, [&] {
       if (*known) return *(*known)->fit;
+      if (auto dropped = plans_.DroppedFit(key)) return *dropped;
       if (choice_ && !choice_->again.empty()) {
         MemoryFit same = *choice_;
         same.after =
@@ -744,6 +745,7 @@ class Session : public TrainingSession {
     return planned;
   }
 
+  // Fits the graph to the provider and plans it.
   PlannedStep Complete(PlannedStep planned) {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
