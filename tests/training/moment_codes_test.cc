@@ -20,9 +20,9 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr int64_t kCodedIn = 8, kCodedHidden = 512, kCodedClasses = 12;
+constexpr int64_t kCodedIn = 8, kCodedHidden = 512, kCodedClasses = 36;
 
-// Layers of 8 x `hidden` and `hidden` x 12, and a bias. Of 2 ranks each has
+// Layers of 8 x `hidden` and `hidden` x 36, and a bias. Of 2 ranks each has
 // half of the first one's columns and of the second one's rows.
 std::string WriteWide(const TempDir& dir, int64_t hidden = kCodedHidden) {
   Graph graph;
