@@ -52,7 +52,7 @@ class LiveMemory {
   // Simulates a step that computes the nodes `again` again. O(nodes + edges).
   void Simulate(const std::vector<char>& again);
 
-  // Of the last simulation.
+  // Results of the last simulation.
   size_t peak() const { return live_[static_cast<size_t>(peak_time_)]; }
   int peak_time() const { return peak_time_; }
   // Whether the backward runs the node: a second time, or, if only the backward
@@ -93,7 +93,7 @@ class LiveMemory {
   std::vector<std::vector<int>> reads_, writes_;
   std::vector<int> viewed_;
   std::vector<size_t> workspace_;
-  // Of the last simulation. By node of the forward: the node of the backward
+  // The last simulation, by node of the forward: the node of the backward
   // before which it runs again (kNever: it does not), whether it runs there
   // only, and when.
   std::vector<int> place_;

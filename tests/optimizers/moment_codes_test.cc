@@ -246,9 +246,9 @@ TEST(MomentCodes, ASkippedStepKeepsAllBits) {
   }
 }
 
-// Beside an outlier the quotient of a root lies between 0 and the least code,
-// and so does that of a mean, which is rounded up. Were some roots rounded to
-// 0, the last step would move their weights by the rate times some thousands.
+// Beside an outlier the quotients of a root and of a mean lie between 0 and the
+// least code, and the root is rounded up. Were some roots rounded to 0, the last
+// step would move their weights by the rate times some thousands.
 TEST(MomentCodes, AnOutlierMakesNoUpdateLarge) {
   TrainedCodes trained(CodedSpec("adamw"), RandomRow(1), true);
   CodedRow gradient(kCodedSize, 1e-3f);

@@ -241,7 +241,7 @@ TEST(Moments, MeansOfSquaresFollowSmallerGradients) {
     Trained trained(Kept16(kind), TensorOf(Numbers(kElements, 1)), true);
     trained.Set("w.exp_avg_sq",
                 ConvertTo(TensorOf(Numbers(kElements, 1)), DType::kBFloat16));
-    // Adam's gradient is that of its decay, an eighth of the weight.
+    // Adam's gradient is its decay, an eighth of the weight.
     const bool decays = kind == std::string("adam");
     for (int step = 0; step < kSteps; ++step) {
       trained.Step(Numbers(kElements, decays ? 0 : 0.1f));

@@ -266,7 +266,7 @@ TEST(CodedMoments, PartsThatCutABlockStayFloats) {
   });
 }
 
-// The codes of a part are those of the whole.
+// A part has the codes of the whole.
 TEST(CodedMoments, APartIsEncodedAsInTheWhole) {
   const Shape whole = {6, 1536};
   Tensor x = Random(whole, 7);
@@ -323,7 +323,7 @@ TEST(CodedMoments, APartIsEncodedAsInTheWhole) {
   EXPECT_TRUE(CutsMomentBlocks(whole, {.axis = 1}, 8));
 }
 
-// Losses stay near those of float moments.
+// Losses stay near the losses with float moments.
 TEST(CodedMoments, Train) {
   TempDir dir;
   SessionOptions options = CodedMoments(WriteWide(dir));

@@ -144,7 +144,7 @@ int RankOfLargest(const MeshRanks& ranks, const PlanKey& key) {
   const int64_t size = ranks.world().size();
   int64_t most = 0;
   for (const auto& [name, shape] : key.shapes) most += NumElements(shape);
-  // Of equal ranks the first has the largest number.
+  // The first one of equal ranks has the largest number.
   most = MostOfRanks(ranks, most * size + size - 1 - ranks.world().rank());
   return static_cast<int>(size - 1 - most % size);
 }

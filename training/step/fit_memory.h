@@ -78,8 +78,8 @@ struct MemoryFit {
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
                     const SessionOptions& options, const PlanOnPaper& plan);
 
-// Chooses the nodes of `fit`, of those that may run again. (Another rank or
-// another batch may have given other nodes these names.)
+// Chooses the nodes of `fit` that may run again. (Another rank or another batch
+// may have given other nodes these names.)
 RecomputeChooser ChooserOf(const MemoryFit& fit);
 
 // "12.3 GiB", "812 MiB".

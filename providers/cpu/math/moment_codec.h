@@ -19,10 +19,10 @@ struct MomentCodec {
   MomentBlocks blocks;
   const void* in;  // the old moment
   void* out;       // the new one, which may lie in the same memory
-  // Of codes, one for each block.
+  // Codes have a scale for each block.
   const float* scales_in = nullptr;
   float* scales_out = nullptr;
-  // Of the draws.
+  // The draws' places and key.
   ElementPlaces places = {};
   uint32_t key = 0;
 

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   *own.factors = f;
 }
 
-// Of element i.
+// The draw of element i.
 __device__ uint32_t Draw(int64_t i, const ElementPlaces& places, uint32_t key) {
   const bool in_a_row = places.run == places.stride;
   const int64_t place =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The op RoundStochastic: its kernel beside its body, and the draws of parts
-// beside those of the whole.
+// beside the draws of the whole.
 #include "providers/cpu/math/round_stochastic.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ Tensor Rounded(const Tensor& x, int64_t seed, int64_t update, uint32_t stream,
                    AttributesOf(stream, places));
 }
 
-// Of the body.
+// The result of the body.
 Tensor RoundedByBody(const Tensor& x, int64_t seed, int64_t update,
                      uint32_t stream, const ElementPlaces& places) {
   return RunBody("RoundStochastic", InputsOf(x, seed, update),

@@ -44,7 +44,7 @@ Tensor WideFloats(const Shape& shape, bool is_square) {
   return x;
 }
 
-// All codes but that of a negative NaN.
+// All codes but the negative NaN.
 Tensor EveryCode(const Shape& shape) {
   Tensor codes = Tensor::Allocate(DType::kE4M3, shape);
   for (int64_t i = 0; i < codes.size(); ++i) {
