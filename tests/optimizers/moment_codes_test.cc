@@ -247,8 +247,8 @@ TEST(MomentCodes, ASkippedStepKeepsAllBits) {
 }
 
 // Beside an outlier the quotients of a root and of a mean lie between 0 and the
-// least code, and the root is rounded up. Were some roots rounded to 0, the last
-// step would move their weights by the rate times some thousands.
+// least code, and the root is rounded up. Were some roots rounded to 0, the
+// last step would move their weights by the rate times some thousands.
 TEST(MomentCodes, AnOutlierMakesNoUpdateLarge) {
   TrainedCodes trained(CodedSpec("adamw"), RandomRow(1), true);
   CodedRow gradient(kCodedSize, 1e-3f);
