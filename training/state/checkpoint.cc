@@ -206,10 +206,10 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
       if (LatestText(dir) != name) {
         RemoveCheckpoint(FolderOf(dir) + "/" + name);
       }
-      // Another folder may have taken the run's place: it stays as it was.
-      std::error_code not_empty;
-      fs::remove(FolderOf(dir), not_empty);
     }
+    // Another folder may have taken the run's place: it stays as it was.
+    std::error_code not_empty;
+    if (first) fs::remove(FolderOf(dir), not_empty);
     throw;
   }
 }
