@@ -57,11 +57,13 @@ def test_goals_and_plans_are_held():
     assert memory.outside(result(0.28, 600)) == []
     assert len(memory.outside(result(0.3, 600))) == 2  # the rows with recomputation
     assert [c for c in memory.outside(result(0.5, 600)) if "--moments bfloat16 takes 0.50" in c]
+    assert len(memory.outside(result(1.5, 600))) == len(memory.GOALS)
     assert len(memory.outside(result(0.28, 601))) == len(memory.ROWS)
 
 
 def test_tables():
     text = memory.markdown(result(0.5, 601))
     assert "25 parameters, 10 tokens." in text
+    assert f"| {memory.SMALL} | 0.60 | 0.50 |" in text
     assert f"| {memory.SMALL} | 4.00 | 8.00 | 0.00 | 0.1 | 0.0 | 0.50 |" in text
     assert f"| {memory.SMALL} | 300 | 300 | 600 | 601 |" in text
