@@ -15,8 +15,8 @@
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/step/loss.h"
-#include "training/step/step_limit.h"
 #include "training/step/static_scales.h"
+#include "training/step/step_limit.h"
 
 namespace onnx_fp8 {
 namespace {

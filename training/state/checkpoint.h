@@ -78,8 +78,8 @@ struct SaveOptions {
 
 // Returns the new checkpoint's folder. `state` replaces checkpoint.state.
 // Errors: the disk. All files of the new checkpoint are then removed, and the
-// folder `checkpoints` if that leaves it empty; the last checkpoint is unchanged
-// and `latest` names it.
+// folder `checkpoints` if that leaves it empty; the last checkpoint is
+// unchanged and `latest` names it.
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
                            const SourceMap& state,
                            const SaveOptions& options = {});
