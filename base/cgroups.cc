@@ -15,11 +15,12 @@ bool Lists(const std::string& names, const std::string& name) {
   return ("," + names + ",").find("," + name + ",") != std::string::npos;
 }
 
-// A hierarchy of groups that can limit a controller: the folder where it is
-// mounted, the group that the mount shows, and our group.
+// A hierarchy of groups that can limit a controller.
 struct Hierarchy {
   bool v2;
-  std::string mount, root, ours;
+  std::string mount;  // the folder where it is mounted
+  std::string root;   // the group that this folder shows
+  std::string ours;   // the group of this process
 };
 
 // mountinfo writes blanks in paths as \040.

@@ -65,7 +65,8 @@ class MeshRanks {
   int64_t data_rank() const { return world_->rank() / mesh_.tp; }
   // Place among the ranks that divide the layers.
   int64_t tensor_rank() const { return world_->rank() % mesh_.tp; }
-  // Place among the ranks that divide state, on the axis dp.
+  // This rank's place on the axis dp, 0…dp - 1. The ranks of that axis divide
+  // state.
   int64_t shard_rank() const;
 
  private:

@@ -39,7 +39,7 @@ struct OptimizerSpec {
   // "fp8". An update reads them as floats, and its new moments are rounded
   // after it: a mean of squares stochastically, by draws from the run's seed,
   // the number of the update, the tensor's name and the element's place, others
-  // to the nearest. Those of double parameters are double. With "fp8" a block
+  // to the nearest. Double parameters have double moments. With "fp8" a block
   // of 128 elements of a row has a scale; vectors, tensors of fewer than 4,096
   // elements or with rows of fewer than 32, and parts of ranks that cut a block
   // keep floats.

@@ -108,7 +108,8 @@ int64_t TokensOf(const Graph& graph, const std::string& label) {
   return tokens ? NumElements(*value->shape) : 0;
 }
 
-// The memory is a GPU's, even if the kernels are the CPU's.
+// The fit of the step into the memory of the forecast's GPU; nullopt: there is
+// no limit. A forecast with kernels of the CPU has that limit, too.
 std::optional<MemoryFit> FitOf(const ForecastSpec& spec,
                                const PlanOnPaper& plan) {
   const GpuPeaks& gpu = spec.cluster.gpu;

@@ -86,7 +86,8 @@ constexpr char kKeepText[] = R"(
   new_scale = Where (ok, own_scale, scale)
 })";
 
-// Rounded by a cast. The NaN of an engine may have either sign.
+// A Cast rounds the quotient. Engines give NaN either sign, so NaN loses its
+// sign first.
 constexpr char kNearestText[] = R"(
   is_nan = IsNaN (quotient)
   positive = Abs (quotient)

@@ -28,7 +28,7 @@ SIZES["llama3_8b_4"] = {"LAYERS": 4, "WIDTH": 4096, "HEADS": 32, "KV_HEADS": 8,
                         "HIDDEN": 14336, "VOCABULARY": 128256, "BATCH": 1,
                         "SEQ": 8192}
 MODELS = ("gpt", "llama")
-# Of a ViT, whose other sizes are those above.
+# A ViT also has these sizes. Its layers and widths are the GPT's.
 IMAGE, PATCH, CLASSES = 224, 16, 1000
 PATCHES = (IMAGE // PATCH) ** 2
 
