@@ -7,13 +7,15 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace onnx_fp8 {
 
 inline constexpr int64_t kMomentBlock = 128;
 
-// What a code of NaN means: NaN, or infinity in a mean of squares.
+// This code stands for NaN in a mean, and for infinity in a mean of squares.
 inline constexpr uint32_t kLostMoment = 0x7F;
 
 // The scale of a block. `amax`: the largest finite magnitude of its elements.
@@ -21,14 +23,15 @@ constexpr float MomentScale(float amax) {
   return std::max(amax / 448.0f, 0x1p-126f);
 }
 
-// The root of a positive mean of squares, divided by the scale, is at least
-// this: the least positive code. A mean that became 0 beside a large one would
-// make the next updates too large.
+// The least positive number of a code. Smaller positive roots become this
+// number first: an update divides by the root, so a code of 0 would make it too
+// large.
 inline constexpr float kLeastRoot = 0x1p-9f;
 
-// The code of the float of these bits, from kLeastRoot on: it is rounded away
-// from zero with the probability of its distance to the number below, in
-// 2^16ths. The largest code is 448's.
+// Rounds the float with these bits, at least kLeastRoot, to a code. The numbers
+// of two neighboring codes are a unit apart. If the float exceeds the lower one
+// by n / 2^16 of the unit, n draws of 2^16 give the upper one. The largest
+// result is the code of 448.
 constexpr uint32_t RoundE4M3(uint32_t bits, uint32_t draw) {
   constexpr uint32_t kLeastNormal = 127 - 6, kDropped = 20, kLargest = 0x7E;
   const uint32_t exponent = bits >> 23;
@@ -38,6 +41,21 @@ constexpr uint32_t RoundE4M3(uint32_t bits, uint32_t draw) {
   const uint32_t units =
       (mantissa + (draw << (kDropped - 16 + below))) >> (kDropped + below);
   return std::min(units + 8 * above, kLargest);
+}
+
+// The code of a mean of squares. `root`: the mean's root; `scale`: its block's.
+constexpr uint32_t CodeOfRoot(float root, float scale, uint32_t draw) {
+  const float quotient = std::max(root / scale, kLeastRoot);
+  const uint32_t rounded = RoundE4M3(std::bit_cast<uint32_t>(quotient), draw);
+  const uint32_t number = root > 0 ? rounded : 0;
+  const bool is_lost = root - root != 0;
+  return is_lost ? kLostMoment : number;
+}
+
+// The mean of squares with that root, which is NaN for the code kLostMoment.
+constexpr float MeanOfRoot(float root) {
+  const float square = root * root;
+  return square == square ? square : std::numeric_limits<float>::infinity();
 }
 
 // The blocks of a matrix, row by row, in the order of memory.

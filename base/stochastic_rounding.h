@@ -8,21 +8,27 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 namespace onnx_fp8 {
 
-// Where the elements of a part lie in the whole tensor, both in row-major
-// order: runs of `run` elements of the part begin `stride` elements apart in
-// the whole tensor, the first one at `begin`. `shift`: elements of these runs
-// that precede the part. The default: the part is the whole tensor.
+// Where the elements of a part lie in the whole tensor. Both are in row-major
+// order. The whole tensor has a run of `run` elements at `begin`, and the next
+// runs `stride` elements apart. The part is these runs in a row, without their
+// first `shift` elements. The default: the part is the whole tensor.
 struct ElementPlaces {
   int64_t shift = 0, run = 1, stride = 1, begin = 0;
 
+  constexpr bool IsValid() const {
+    return shift >= 0 && run > 0 && stride >= 0 && begin >= 0;
+  }
+  // Whether nothing lies between two runs.
+  constexpr bool InARow() const { return run == stride; }
+
+  // The place of element i. REQUIRES: IsValid().
   constexpr int64_t Of(int64_t i) const {
     i += shift;
-    return i / run * stride + begin + i % run;
+    return begin + (InARow() ? i : i / run * stride + i % run);
   }
 
   bool operator==(const ElementPlaces&) const = default;
@@ -36,26 +42,29 @@ constexpr uint32_t MixBits(uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// The key of a tensor's draws in one update. `stream`: the tensor's.
+// The key of a tensor's draws in one update. `stream`: a hash of the tensor's
+// name.
 constexpr uint32_t DrawKey(int64_t seed, uint32_t stream, int64_t update) {
   uint32_t key = MixBits(static_cast<uint32_t>(seed) ^ stream);
   key = MixBits(static_cast<uint32_t>(static_cast<uint64_t>(seed) >> 32) ^ key);
   return MixBits(static_cast<uint32_t>(update) ^ key);
 }
 
-// The key of 2^32 elements: of those with these upper 32 bits of the place.
+// The key of the 2^32 elements whose places have the upper 32 bits of `place`.
 constexpr uint32_t DrawKeyOf(uint32_t key, int64_t place) {
   return MixBits(static_cast<uint32_t>(place >> 32) ^ key);
 }
 
-// Uniform in [0, 2^16): the draw of the element with these lower bits.
+// The draw of an element, uniform in [0, 2^16). `key`: DrawKeyOf's; `place`:
+// the lower 32 bits of the element's place.
 constexpr uint32_t DrawAt(uint32_t key, uint32_t place) {
   return MixBits(place ^ key) >> 16;
 }
 
-// The float of these bits as a bfloat16: it is rounded away from zero with the
-// probability of its distance to the number below, in 2^16ths. Finite numbers
-// stay finite. A number that is a bfloat16 already keeps its value.
+// Rounds the float with these bits to a bfloat16. The two nearest bfloat16s are
+// a unit apart. If the float's magnitude exceeds the lower one by n / 2^16 of
+// the unit, n draws of 2^16 give the upper one. Finite numbers stay finite. A
+// bfloat16 keeps its value.
 constexpr uint16_t RoundBFloat16(uint32_t bits, uint32_t draw) {
   constexpr uint32_t kInfinity = 0x7F800000, kLargest = 0x7F7F;
   const uint32_t magnitude = bits & 0x7FFFFFFF, sign = (bits ^ magnitude) >> 16;

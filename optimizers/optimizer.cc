@@ -291,15 +291,18 @@ bool MayKeepCodes(const Shape& whole) {
          NumElements(whole) >= 4096;
 }
 
+DType MomentFormat(const OptimizerSpec& spec, DType parameter) {
+  if (parameter != DType::kFloat || spec.moments == "float32") return parameter;
+  return spec.moments == "bfloat16" ? DType::kBFloat16 : DType::kE4M3;
+}
+
 DType MomentDType(const OptimizerSpec& spec,
                   const ParameterGradient& parameter) {
   const Value& param = *parameter.param;
-  if (param.dtype != DType::kFloat) return param.dtype;
-  if (spec.moments == "bfloat16") return DType::kBFloat16;
+  const DType format = MomentFormat(spec, param.dtype);
   const Shape& whole = parameter.whole.empty() ? *param.shape : parameter.whole;
-  const bool codes =
-      spec.moments == "fp8" && MayKeepCodes(whole) && !parameter.cuts_blocks;
-  return codes ? DType::kE4M3 : param.dtype;
+  const bool codes = MayKeepCodes(whole) && !parameter.cuts_blocks;
+  return IsFloat8(format) && !codes ? param.dtype : format;
 }
 
 void Bind(Graph& graph, Value* state, Value* next) {

@@ -64,6 +64,10 @@ inline constexpr char kMomentScale[] = ".scale";
 // of shorter rows would take more than an eighth of a byte per element.)
 bool MayKeepCodes(const Shape& whole);
 
+// The dtype that the spec wants for moments of parameters of that dtype: kE4M3
+// for codes.
+DType MomentFormat(const OptimizerSpec& spec, DType parameter);
+
 // The dtype in which moments of the parameter are kept. kE4M3: as codes, with a
 // float for each block (base/moment_codes.h).
 DType MomentDType(const OptimizerSpec& spec,

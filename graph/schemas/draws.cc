@@ -6,12 +6,13 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/stochastic_rounding.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// y = mix(x): both have 32 bits in an int64, so no product overflows. A factor
-// of 2^31 or more is given less 2^32.
+// y = mix(x). Both are 32 bits in an int64, and a factor of 2^31 or more is
+// written less 2^32: no product overflows.
 std::string Mix(const std::string& x, const std::string& y) {
   const std::string t = y + "_";
   return Concat(t, "1 = Div (", x, ", two16)\n", t, "2 = BitwiseXor (", x, ", ",
@@ -112,9 +113,11 @@ void CheckDraws(const Node& node, size_t seed) {
     Check(x.dtype == DType::kInt64 && (!x.shape || x.shape->empty()), "[",
           node.Where(), "] expected an int64 of rank 0, got ", x.name);
   }
-  Check(node.Int("row", 0) > 0 && node.Int("shift", -1) >= 0 &&
-            node.Int("stride", -1) >= 0 && node.Int("begin", -1) >= 0,
-        "[", node.Where(),
+  const ElementPlaces places = {.shift = node.Int("shift", -1),
+                                .run = node.Int("row", 0),
+                                .stride = node.Int("stride", -1),
+                                .begin = node.Int("begin", -1)};
+  Check(places.IsValid(), "[", node.Where(),
         "] expected a row from 1 on, and a shift, a stride "
         "and a begin from 0 on");
 }

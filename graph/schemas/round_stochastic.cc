@@ -48,8 +48,7 @@ const std::string& Body() {
 }
 
 void Infer(Node& node) {
-  Check(node.inputs().size() == 3 && node.in(0) && node.in(1) && node.in(2),
-        "[", node.Where(), "] expected x, seed and update");
+  CheckArity(node, 3, 1);
   Check(node.in(0)->dtype == DType::kFloat, "[", node.Where(),
         "] expected float, got ", Name(node.in(0)->dtype));
   CheckDraws(node, 1);
@@ -60,8 +59,8 @@ void Infer(Node& node) {
 }  // namespace
 
 std::vector<OpDefinition> RoundStochasticOps() {
-  // y: x as bfloat16, rounded to one of its two neighbors. `seed`, from 0 on,
-  // is the run's, `update` the number of the update.
+  // y: x as bfloat16, rounded to one of its two neighbors. `seed`: the seed of
+  // the run, at least 0; `update`: the number of the update.
   return {{"RoundStochastic", DrawAttributes(), Body().c_str(), Infer,
            LateOp(OpKind::kOther)}};
 }

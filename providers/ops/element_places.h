@@ -23,9 +23,8 @@ inline DrawSettings DrawSettingsOf(const KernelContext& ctx) {
       .stride = ctx.Int("stride", 1),
       .begin = ctx.Int("begin", 0),
   };
-  Check(places.shift >= 0 && places.run > 0 && places.stride >= 0 &&
-            places.begin >= 0,
-        "[", ctx.Where(), "] expected a row from 1 on, and a shift, a stride ",
+  Check(places.IsValid(), "[", ctx.Where(),
+        "] expected a row from 1 on, and a shift, a stride ",
         "and a begin from 0 on");
   return {static_cast<uint32_t>(ctx.Int("stream", 0)), places};
 }

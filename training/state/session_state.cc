@@ -24,13 +24,10 @@ std::string TypeText(const T& tensor) {
 
 // The dtypes in which moments of a weight may be kept.
 std::vector<std::string> MomentDTypes(const OptimizerSpec& spec, DType weight) {
-  if (weight == DType::kFloat && spec.moments == "bfloat16") {
-    return {Name(DType::kBFloat16)};
-  }
-  if (weight == DType::kFloat && spec.moments == "fp8") {
-    return {Name(DType::kE4M3), Name(DType::kFloat)};
-  }
-  return {Name(weight)};
+  const DType format = MomentFormat(spec, weight);
+  std::vector<std::string> names = {Name(format)};
+  if (IsFloat8(format)) names.push_back(Name(weight));  // where codes don't pay
+  return names;
 }
 
 }  // namespace

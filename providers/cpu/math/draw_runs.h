@@ -15,11 +15,10 @@ template <typename F>
 void ForDrawRuns(int64_t first, int64_t n, const ElementPlaces& places,
                  uint32_t key, F fn) {
   constexpr int64_t kKey = int64_t{1} << 32;
-  const bool in_a_row = places.run == places.stride;
   for (int64_t i = 0; i < n;) {
     const int64_t place = places.Of(first + i);
     int64_t count = std::min(n - i, kKey - place % kKey);
-    if (!in_a_row) {
+    if (!places.InARow()) {
       const int64_t inside = (first + i + places.shift) % places.run;
       count = std::min(count, places.run - inside);
     }

@@ -2,7 +2,6 @@
 #include "providers/cpu/math/moment_codec.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -19,14 +18,13 @@ namespace {
 // Elements per task.
 constexpr int64_t kMomentGrain = 16384;
 
-// x[i] = code · scale, whose codes are in x.
+// x[i] = x[i] · scale, and its square for a mean of squares. `x`: the numbers
+// of the codes.
 void ScaleBlock(float scale, bool is_square, float* x, int64_t n) {
   OnBestIsa([=] {
     for (int64_t i = 0; i < n; ++i) {
-      const float real = x[i] * scale, square = real * real;
-      const float mean =
-          square == square ? square : std::numeric_limits<float>::infinity();
-      x[i] = is_square ? mean : real;
+      const float real = x[i] * scale;
+      x[i] = is_square ? MeanOfRoot(real) : real;
     }
   });
 }
@@ -53,13 +51,8 @@ void EncodeRoots(const float* root, float scale, uint8_t* code, int64_t n,
                  uint32_t key, uint32_t place) {
   OnBestIsa([=] {
     for (int64_t i = 0; i < n; ++i) {
-      const float quotient = std::max(root[i] / scale, kLeastRoot);
       const uint32_t draw = DrawAt(key, place + static_cast<uint32_t>(i));
-      const uint32_t rounded =
-          RoundE4M3(std::bit_cast<uint32_t>(quotient), draw);
-      const uint32_t number = root[i] > 0 ? rounded : 0;
-      const bool is_lost = root[i] - root[i] != 0;
-      code[i] = static_cast<uint8_t>(is_lost ? kLostMoment : number);
+      code[i] = static_cast<uint8_t>(CodeOfRoot(root[i], scale, draw));
     }
   });
 }

@@ -28,9 +28,9 @@ struct Scalars {
   uint32_t key = 0;  // of the draws, if moments are no floats
 };
 
-// Operands and results of an update with `moments` moments. Those of the body
-// come first: parameter, gradient, moments, [step], lr, grad_scale, ok. Updates
-// whose moments are no floats may have more (join_moments.h).
+// Operands and results of an update with `moments` moments. The operands of the
+// body come first: parameter, gradient, moments, [step], lr, grad_scale, ok. An
+// update whose moments are bfloat16 or codes has more (join_moments.h).
 struct Layout {
   size_t moments;
   bool has_step;
@@ -319,15 +319,14 @@ void Adam(KernelContext& ctx) {
 
 // Inputs: x, seed, update.
 void RoundStochasticOp(KernelContext& ctx) {
-  Check(ctx.num_inputs() == 3 && ctx.In(0).dtype() == DType::kFloat &&
-            ctx.In(1).dtype() == DType::kInt64 && ctx.In(1).size() == 1 &&
-            ctx.In(2).dtype() == DType::kInt64 && ctx.In(2).size() == 1,
-        "[", ctx.Where(), "] expected floats, a seed and an update");
+  const Shape shape = Operand(ctx, 0).shape();
+  CheckOperand(ctx, 0, DType::kFloat, shape);
+  for (size_t i : {1, 2}) CheckOperand(ctx, i, DType::kInt64, {});
   const DrawSettings settings = DrawSettingsOf(ctx);
   const uint32_t key = DrawKey(ctx.In(1).data<int64_t>()[0], settings.stream,
                                ctx.In(2).data<int64_t>()[0]);
   const float* x = ctx.In(0).data<float>();
-  auto* y = static_cast<uint16_t*>(ctx.Out(0).raw());
+  auto* y = static_cast<uint16_t*>(ctx.Out(0, DType::kBFloat16, shape).raw());
   ParallelFor(ctx.In(0).size(), kGrain, [=](int64_t begin, int64_t end) {
     RoundStochastic(x + begin, y + begin, begin, end - begin, settings.places,
                     key);

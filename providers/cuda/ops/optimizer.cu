@@ -104,9 +104,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // The draw of element i.
 __device__ uint32_t Draw(int64_t i, const ElementPlaces& places, uint32_t key) {
-  const bool in_a_row = places.run == places.stride;
-  const int64_t place =
-      in_a_row ? i + places.shift + places.begin : places.Of(i);
+  const int64_t place = places.Of(i);
   return DrawAt(DrawKeyOf(key, place), static_cast<uint32_t>(place));
 }
 
@@ -229,22 +227,13 @@ __device__ int64_t WarpOf(unsigned block) {
 
 __device__ float Decoded(uint8_t code, float scale, bool is_square) {
   float x = Decode<true>(code) * scale;
-  if (!is_square) return x;
-  float square = x * x;
-  return square == square ? square : INFINITY;
+  return is_square ? MeanOfRoot(x) : x;
 }
 
 __device__ uint8_t CodeOf(float x, float scale) {
   float quotient = x / scale;
   return static_cast<uint8_t>(quotient == quotient ? Encode<true>(quotient)
                                                    : kLostMoment);
-}
-
-__device__ uint8_t CodeOfRoot(float root, float scale, uint32_t draw) {
-  if (!isfinite(root)) return static_cast<uint8_t>(kLostMoment);
-  if (!(root > 0)) return 0;
-  float quotient = fmaxf(root / scale, kLeastRoot);
-  return static_cast<uint8_t>(RoundE4M3(__float_as_uint(quotient), draw));
 }
 
 // Encodes the elements of the warp's block. All lanes call it.
@@ -264,7 +253,8 @@ __device__ void EncodeBlock(const MomentLane& lane, float (&x)[kMomentsPerLane],
   for (int k = 0; k < kMomentsPerLane; ++k) {
     if (!lane.Has(k)) continue;
     const int64_t i = lane.At(k);
-    codes[i] = kSquare ? CodeOfRoot(x[k], scale, Draw(i, places, key))
+    codes[i] = kSquare ? static_cast<uint8_t>(
+                             CodeOfRoot(x[k], scale, Draw(i, places, key)))
                        : CodeOf(x[k], scale);
   }
   if (lane.first == 0) scales[lane.block] = scale;
