@@ -53,11 +53,12 @@ struct TrainerSpec {
 
 struct TrainerResult {
   bool interrupted = false;
-  bool saved = true;       // there is no folder, or the last step is saved
-  std::string save_error;  // the reason if it is not
-  double loss = 0;         // of the last step done here
-  double seconds = 0;      // of steps, without validation and saving
-  int64_t steps = 0;       // done here
+  bool saved = true;        // there is no folder, or the last step is saved
+  std::string save_error;   // the reason if it is not
+  double loss = 0;          // of the last step done here
+  double update_amax = -1;  // the largest of the steps; -1: not measured
+  double seconds = 0;       // of steps, without validation and saving
+  int64_t steps = 0;        // done here
   int64_t samples = 0;
   int64_t tokens = 0;                    // 0 if labels are not tokens
   std::optional<Evaluation> validation;  // the last one

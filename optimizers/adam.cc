@@ -6,20 +6,24 @@
 namespace onnx_fp8 {
 namespace {
 
-void AppendAdamOp(Builder& b, const char* op, const Update& update,
-                  const OptimizerSpec& spec) {
-  AppendUpdate(b, op, update, {kExpAvg, kExpAvgSq},
-               {update.step, update.lr, update.grad_scale, update.ok},
-               {{"one_minus_beta1", static_cast<float>(1 - spec.beta1)},
-                {"one_minus_beta2", static_cast<float>(1 - spec.beta2)},
-                {"eps", static_cast<float>(spec.eps)}});
+Value* AppendAdamOp(Builder& b, const char* op, const Update& update,
+                    const OptimizerSpec& spec) {
+  const Attributes numbers = {
+      {"one_minus_beta1", static_cast<float>(1 - spec.beta1)},
+      {"one_minus_beta2", static_cast<float>(1 - spec.beta2)},
+      {"eps", static_cast<float>(spec.eps)}};
+  const std::vector<Value*> made = AppendUpdate(
+      b, op, update, {kExpAvg, kExpAvgSq},
+      {update.step, update.lr, update.grad_scale, update.ok}, numbers);
+  if (!update.measured) return nullptr;
+  return b.Ours("UpdateAmax", {made[1], made[2], update.step}, numbers);
 }
 
-// rate · sqrt(1 - beta2^t) / (1 - beta1^t), computed once in double.
-Value* CorrectedRate(Builder& b, const Update& update,
-                     const OptimizerSpec& spec) {
-  constexpr char kName[] = "optimizer.corrected_lr";
-  if (Value* made = b.graph().Find(kName)) return made;
+// rate · sqrt(1 - beta2^t) / (1 - beta1^t), computed once in double. `name`: of
+// the result. `rate`: null for 1.
+Value* Corrected(Builder& b, const Update& update, const OptimizerSpec& spec,
+                 const char* name, Value* rate) {
+  if (Value* made = b.graph().Find(name)) return made;
   Value* t = b.Cast(update.step, DType::kDouble);
   Value* one = b.Scalar(1, t);
   auto correction = [&](double beta) {
@@ -27,10 +31,9 @@ Value* CorrectedRate(Builder& b, const Update& update,
     return b.Sub(one, power);
   };
   Value* root = b.Op("Sqrt", {correction(spec.beta2)});
-  Value* lr = b.Cast(update.lr, DType::kDouble);
-  Value* rate = b.Div(b.Mul(lr, root), correction(spec.beta1));
-  Value* result = b.Cast(rate, DType::kFloat);
-  b.graph().Rename(result, kName);
+  if (rate) root = b.Mul(b.Cast(rate, DType::kDouble), root);
+  Value* result = b.Cast(b.Div(root, correction(spec.beta1)), DType::kFloat);
+  b.graph().Rename(result, name);
   return result;
 }
 
@@ -55,23 +58,27 @@ void DecayAfter(Builder& b, const Update& update, const OptimizerSpec& spec) {
       b.Op("Where", {Taken(b, update, spec), decayed, update.param});
 }
 
-void AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec) {
-  AppendAdamOp(b, "Adam", update, spec);
+Value* AppendAdam(Builder& b, const Update& update, const OptimizerSpec& spec) {
+  return AppendAdamOp(b, "Adam", update, spec);
 }
 
-void AppendAdamW(Builder& b, const Update& update, const OptimizerSpec& spec) {
-  AppendAdamOp(b, "AdamW", update, spec);
+Value* AppendAdamW(Builder& b, const Update& update,
+                   const OptimizerSpec& spec) {
+  return AppendAdamOp(b, "AdamW", update, spec);
 }
 
 // An AdamW at a step so late that nothing is left to correct.
-void AppendAdamWHf(Builder& b, const Update& update,
-                   const OptimizerSpec& spec) {
+Value* AppendAdamWHf(Builder& b, const Update& update,
+                     const OptimizerSpec& spec) {
   Update late = update;
-  late.lr = CorrectedRate(b, update, spec);
+  late.lr = Corrected(b, update, spec, "optimizer.corrected_lr", update.lr);
   late.step = b.Int(int64_t{1} << 40);
   late.weight_decay = 0;
-  AppendAdamOp(b, "AdamW", late, spec);
+  Value* amax = AppendAdamOp(b, "AdamW", late, spec);
   DecayAfter(b, update, spec);
+  if (!amax) return nullptr;
+  return b.Mul(amax,
+               Corrected(b, update, spec, "optimizer.correction", nullptr));
 }
 
 }  // namespace

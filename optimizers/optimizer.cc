@@ -225,6 +225,15 @@ bool Draws(const OptimizerSpec& spec,
          });
 }
 
+// The largest of the updates' amaxes; 0 in a step that is not ok, where they
+// may be NaN. Null: there are none.
+Value* LargestUpdate(Builder& b, const std::vector<Value*>& amaxes, Value* ok) {
+  if (amaxes.empty()) return nullptr;
+  Value* amax = amaxes.size() == 1 ? amaxes[0] : b.Op("Max", amaxes);
+  Value* counted = b.Op("Where", {ok, amax, b.Scalar(0, amax)});
+  return Named(b.graph(), counted, "update_amax");
+}
+
 bool Matches(const std::string& pattern, const ParameterGradient& p) {
   return MatchesGlob(pattern, p.fqn) || MatchesGlob(pattern, p.param->name);
 }
@@ -310,9 +319,11 @@ void Bind(Graph& graph, Value* state, Value* next) {
   graph.state.push_back({state, next});
 }
 
-void AppendUpdate(Builder& b, const std::string& op, const Update& update,
-                  const std::vector<std::string>& moments,
-                  const std::vector<Value*>& scalars, Attributes attributes) {
+std::vector<Value*> AppendUpdate(Builder& b, const std::string& op,
+                                 const Update& update,
+                                 const std::vector<std::string>& moments,
+                                 const std::vector<Value*>& scalars,
+                                 Attributes attributes) {
   Graph& graph = b.graph();
   attributes["weight_decay"] = static_cast<float>(update.weight_decay);
   attributes["lr_scale"] = static_cast<float>(update.lr_scale);
@@ -331,6 +342,7 @@ void AppendUpdate(Builder& b, const std::string& op, const Update& update,
   for (size_t i = 0; i < moments.size(); ++i) {
     BindMoment(b, update, states[i], next[1 + i]);
   }
+  return next;
 }
 
 OptimizerValues AppendOptimizer(
@@ -372,6 +384,7 @@ OptimizerValues AppendOptimizer(
                        Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
   }
   const OptimizerRow& row = Find(spec.kind);
+  std::vector<Value*> amaxes;
   for (const ParameterGradient& p : parameters) {
     Update update{.param = p.param,
                   .grad = p.grad,
@@ -386,15 +399,17 @@ OptimizerValues AppendOptimizer(
                   .moments = MomentDType(spec, p),
                   .places = p.places,
                   .seed = seed_state,
-                  .number = step};
+                  .number = step,
+                  .measured = spec.moments != "float32"};
     for (const ParameterGroup& group : spec.groups) {
       if (!Matches(group.pattern, p)) continue;
       update.weight_decay = group.weight_decay.value_or(update.weight_decay);
       update.lr_scale = group.lr_scale.value_or(1);
       break;
     }
-    row.append(b, update, spec);
+    if (Value* amax = row.append(b, update, spec)) amaxes.push_back(amax);
   }
+  values.update_amax = LargestUpdate(b, amaxes, values.ok);
   Bind(graph, values.step, step);
   Bind(graph, values.skipped, skipped);
   // Checkpoints hold the state that a step computes. An Identity is a view.

@@ -88,6 +88,14 @@ struct OptimizerValues {
   Value* ok;         // bool: finite, and the caller's condition holds
   Value* step;       // int64 state: updates done
   Value* skipped;    // int64 state: steps left out because ok was false
+  // float: the largest |update| of an element, in units of the learning rate
+  // (with its lr_scale), without decoupled weight decay: |m̂ / (sqrt(v̂) + eps)|
+  // by the moments as the update computes them, before they are rounded. The
+  // loss hides an exploding update, which rounded moments may cause, so it is
+  // measured where spec.moments are not float32 and the optimizer keeps a mean
+  // of squares. NaN counts as infinite. It is of this rank's parts; 0 in a step
+  // that is not ok. Null: it is not measured.
+  Value* update_amax = nullptr;
 };
 
 // Adds at the end of the graph: gradient norm, clipping (grad_scale = min(1,

@@ -4,14 +4,16 @@
 namespace onnx_fp8 {
 namespace {
 
-void AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
+Value* AppendSgd(Builder& b, const Update& update, const OptimizerSpec& spec) {
   std::vector<Value*> scalars = {update.lr, update.grad_scale, update.ok};
   if (spec.momentum == 0) {
-    return AppendUpdate(b, "SGD", update, {}, scalars, {});
+    AppendUpdate(b, "SGD", update, {}, scalars, {});
+    return nullptr;
   }
   AppendUpdate(b, "SGDMomentum", update, {kMomentumBuffer}, scalars,
                {{"momentum", static_cast<float>(spec.momentum)},
                 {"nesterov", static_cast<int64_t>(spec.nesterov)}});
+  return nullptr;
 }
 
 }  // namespace

@@ -28,11 +28,14 @@ struct Update {
   ElementPlaces places;
   Value* seed;    // of the draws; null: nothing is drawn
   Value* number;  // of this update, which draws read
+  bool measured;  // its largest element is wanted
 };
 
-// Adds the update node, its moments and the bindings to the graph.
-using AppendFunction = void(Builder& b, const Update& update,
-                            const OptimizerSpec& spec);
+// Adds the update node, its moments and the bindings to the graph. Returns the
+// amax of a measured update (OptimizerValues::update_amax); null: there is
+// none.
+using AppendFunction = Value*(Builder& b, const Update& update,
+                              const OptimizerSpec& spec);
 
 struct OptimizerRow {
   std::string_view name;
@@ -56,10 +59,13 @@ void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
 
 // For an AppendFunction: adds a node `op` (param, grad, moments…, scalars…).
 // Each moment, one of kMoments, is state that starts at zero, kept as
-// update.moments says.
-void AppendUpdate(Builder& b, const std::string& op, const Update& update,
-                  const std::vector<std::string>& moments,
-                  const std::vector<Value*>& scalars, Attributes attributes);
+// update.moments says. Returns the node's results: the new parameter, then the
+// new moments before they are rounded.
+std::vector<Value*> AppendUpdate(Builder& b, const std::string& op,
+                                 const Update& update,
+                                 const std::vector<std::string>& moments,
+                                 const std::vector<Value*>& scalars,
+                                 Attributes attributes);
 
 // `next` replaces `state` after the step and is named after it.
 void Bind(Graph& graph, Value* state, Value* next);

@@ -123,6 +123,7 @@ nb::dict StepOf(const StepResult& step) {
   result["loss"] = step.loss;
   result["grad_norm"] = step.grad_norm;
   result["loss_scale"] = step.loss_scale;
+  result["update_amax"] = step.update_amax;
   result["skipped"] = step.skipped;
   result["cause"] = step.cause;
   result["remark"] = InKeywords(step.remark);

@@ -455,6 +455,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   Json json = {{"steps", session_->step()},
                {"skipped_steps", session_->skipped_steps()},
                {"loss", r.loss}};
+  if (r.update_amax >= 0) json["update_amax"] = r.update_amax;
   if (r.validation) {
     json["val_loss"] = r.validation->loss;
     if (r.validation->accuracy) json["val_accuracy"] = *r.validation->accuracy;

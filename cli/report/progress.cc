@@ -17,6 +17,7 @@ std::string ProgressText(const ProgressStep& s) {
   bool unknown = s.grad_norm < 0;
   std::string norm =
       unknown ? "" : Concat("  grad norm ", Number(s.grad_norm, 4));
+  if (s.update_amax >= 0) norm += "  update " + Number(s.update_amax, 3);
   std::string text = Concat(
       "step ", s.step, "/", s.total, "  loss ", Number(s.loss), norm, "  lr ",
       Number(s.lr, 3), "  ", Number(s.per_second, s.per_second < 1000 ? 3 : 4),

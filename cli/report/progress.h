@@ -16,6 +16,7 @@ struct ProgressStep {
   int64_t total = 0;
   double loss = 0;
   double grad_norm = 0;
+  double update_amax = -1;  // below 0: not measured
   double lr = 0;
   double per_second = 0;  // samples, or tokens
   const char* unit = "samples";

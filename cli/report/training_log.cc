@@ -40,6 +40,7 @@ void TrainingLog::StepDone(const StepEvent& event) {
   line.total = event.total;
   line.loss = step.loss;
   line.grad_norm = step.grad_norm;
+  line.update_amax = step.update_amax;
   line.lr = event.lr;
   line.unit = event.counts_tokens ? "tokens" : "samples";
   line.per_second = event.per_second;

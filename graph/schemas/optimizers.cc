@@ -10,6 +10,9 @@
 //            p -= rate / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) +
 //            eps)
 //   AdamW    the same without the first line, but p *= 1 - rate · weight_decay
+//   UpdateAmax  of the moments that Adam has made: the largest
+//            |m / (1 - beta1^t) / (sqrt(v) / sqrt(1 - beta2^t) + eps)|, a
+//            float. NaN counts as infinite, and no element gives 0.
 // param, grad and moments have one shape and one float type; step (int64, the
 // number of this update, from 1), lr, grad_scale (float) and ok (bool) have
 // rank 0. Values that are computed once per tensor are computed in double.
@@ -156,6 +159,44 @@ const std::string& AdamWBody() {
   return body;
 }
 
+// One more maximum than there are elements: an empty tensor gives 0.
+constexpr char kUpdateAmax[] = R"((exp_avg, exp_avg_sq, step) => (amax) {
+  new1_f = Constant <value_float: float = @one_minus_beta1> ()
+  new2_f = Constant <value_float: float = @one_minus_beta2> ()
+  eps_f = Constant <value_float: float = @eps> ()
+  one = Constant <value = double {1}> ()
+  t = Cast <to: int = 11> (step)
+  new1_d = Cast <to: int = 11> (new1_f)
+  new2_d = Cast <to: int = 11> (new2_f)
+  beta1_d = Sub (one, new1_d)
+  beta2_d = Sub (one, new2_d)
+  power1 = Pow (beta1_d, t)
+  power2 = Pow (beta2_d, t)
+  correction1 = Sub (one, power1)
+  correction2 = Sub (one, power2)
+  root_d = Sqrt (correction2)
+  root = CastLike (root_d, exp_avg)
+  eps = CastLike (eps_f, exp_avg)
+  deviation = Sqrt (exp_avg_sq)
+  corrected = Div (deviation, root)
+  denominator = Add (corrected, eps)
+  direction = Div (exp_avg, denominator)
+  size = Abs (direction)
+  no_number = IsNaN (size)
+  nothing = Constant <value = float {0.0}> ()
+  zero = CastLike (nothing, exp_avg)
+  infinity = Reciprocal (zero)
+  sure = Where (no_number, infinity, size)
+  flat = Constant <value_ints: ints = [-1]> ()
+  zeros = Reshape (zero, flat)
+  sizes = Reshape (sure, flat)
+  all = Concat <axis = 0> (zeros, sizes)
+  largest = ReduceMax <keepdims = 0> (all)
+  largest_d = Cast <to: int = 11> (largest)
+  whole = Div (largest_d, correction1)
+  amax = Cast <to: int = 1> (whole)
+})";
+
 // Inputs: param, grad, `moments` moments, then scalars of these types. Outputs:
 // param and moments.
 void Infer(Node& node, size_t moments, const std::vector<DType>& scalars) {
@@ -189,6 +230,21 @@ void Infer(Node& node, size_t moments, const std::vector<DType>& scalars) {
   }
 }
 
+void InferUpdateAmax(Node& node) {
+  Check(node.inputs().size() == 3 && node.outputs().size() == 1, "[",
+        node.Where(), "] expected 3 inputs and a result");
+  const Value &m = *node.in(0), &v = *node.in(1), &step = *node.in(2);
+  Check((m.dtype == DType::kFloat || m.dtype == DType::kDouble) &&
+            v.dtype == m.dtype &&
+            (!m.concrete() || !v.concrete() || *m.shape == *v.shape),
+        "[", node.Where(), "] expected two moments of float or double, got ",
+        m.name, " and ", v.name);
+  Check(step.dtype == DType::kInt64 && (!step.shape || step.shape->empty()),
+        "[", node.Where(), "] expected an int64 of rank 0, got ", step.name);
+  node.out(0)->dtype = DType::kFloat;
+  node.out(0)->shape = Shape{};
+}
+
 const std::vector<DType>& SgdScalars() {
   static const std::vector<DType> types = {DType::kFloat, DType::kFloat,
                                            DType::kBool};
@@ -211,6 +267,7 @@ std::vector<OpDefinition> OptimizerOps() {
                                            {"one_minus_beta1", kFloat},
                                            {"one_minus_beta2", kFloat},
                                            {"eps", kFloat}};
+  std::vector<AttributeDefinition> sizes(adam.begin() + 2, adam.end());
   static const std::string plain = SgdBody(false),
                            with_momentum = SgdBody(true);
   constexpr OpFacts update = LateOp(OpKind::kParameterUpdate, {.gradient = 1});
@@ -232,6 +289,8 @@ std::vector<OpDefinition> OptimizerOps() {
        [](Node& node) { Infer(node, 2, AdamScalars()); }, update},
       {"AdamW", adam, AdamWBody().c_str(),
        [](Node& node) { Infer(node, 2, AdamScalars()); }, update},
+      {"UpdateAmax", sizes, kUpdateAmax, InferUpdateAmax,
+       LateOp(OpKind::kOther)},
   };
 }
 

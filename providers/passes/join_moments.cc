@@ -20,6 +20,35 @@ bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
   return x->uses.size() == 1 && x->uses[0] == &reader && !IsReturned(graph, x);
 }
 
+// Whether the node measures the update by the moments that it makes.
+bool Measures(const Node& node, const Node& update) {
+  if (!node.IsOurs("UpdateAmax") || update.outputs().size() != 3) return false;
+  bool alike = true;
+  for (const char* name : {"one_minus_beta1", "one_minus_beta2", "eps"}) {
+    alike &= node.Float(name, 0) == update.Float(name, 0);
+  }
+  return alike && node.in(0) == update.out(1) && node.in(1) == update.out(2) &&
+         node.in(2) == update.in(kFirstMoment + 2);
+}
+
+// The only reader of a new moment beside nodes that measure the update, at most
+// one; null: there is no such reader.
+Node* EncoderOf(const Graph& graph, const Value* next, const Node& update) {
+  Node* encoder = nullptr;
+  size_t meters = 0;
+  if (IsReturned(graph, next)) return nullptr;
+  for (Node* reader : next->uses) {
+    if (Measures(*reader, update)) {
+      ++meters;
+    } else if (encoder) {
+      return nullptr;
+    } else {
+      encoder = reader;
+    }
+  }
+  return meters <= 1 ? encoder : nullptr;
+}
+
 bool Draws(const Node& encode) {
   return encode.IsOurs("RoundStochastic") ||
          encode.IsOurs("EncodeSecondMoment");
@@ -49,11 +78,8 @@ std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
   for (size_t i = 1; i < update.outputs().size(); ++i) {
     const Value *in = update.in(kFirstMoment + i - 1), *out = update.out(i);
     Node* decode = in->producer;
-    if (!decode || !IsRead(graph, in, update) || !out ||
-        out->uses.size() != 1 || !IsRead(graph, out, *out->uses[0])) {
-      return {};
-    }
-    Node* encode = out->uses[0];
+    Node* encode = out ? EncoderOf(graph, out, update) : nullptr;
+    if (!decode || !IsRead(graph, in, update) || !encode) return {};
     const bool fits =
         AreRoundings(*decode, *encode) || AreCodes(*decode, *encode, ok);
     const bool like_first = i == 1 || decode->op == codecs[0].decode->op;
@@ -72,7 +98,22 @@ void JoinDraws(Graph& graph, Node& update, const Node& encode) {
   update.attributes.insert(encode.attributes.begin(), encode.attributes.end());
 }
 
+// null: there is none.
+Node* MeterOf(const Node& update) {
+  if (update.outputs().size() < 2 || !update.out(1)) return nullptr;
+  for (Node* reader : update.out(1)->uses) {
+    if (Measures(*reader, update)) return reader;
+  }
+  return nullptr;
+}
+
 void Join(Graph& graph, Node& update, const std::vector<Codec>& codecs) {
+  if (codecs.empty()) return;
+  // The meter is recognized by the results of the update's body.
+  Node* meter = MeterOf(update);
+  for (size_t i : {0, 1}) {
+    if (meter) graph.SetInput(meter, i, nullptr);
+  }
   std::vector<Value*> scales;
   for (size_t i = 0; i < codecs.size(); ++i) {
     auto [decode, encode] = codecs[i];
@@ -89,6 +130,9 @@ void Join(Graph& graph, Node& update, const std::vector<Codec>& codecs) {
   for (Value* scale : scales) {
     graph.SetInput(&update, update.inputs().size(), scale);
   }
+  if (!meter) return;
+  graph.MoveToNewOutput(meter->out(0), &update, update.outputs().size());
+  graph.RemoveNode(meter);
 }
 
 }  // namespace

@@ -10,10 +10,12 @@ namespace onnx_fp8 {
 // (KernelTraits::coded_moments): the nodes that decode them join the update,
 // and so do the nodes that encode the new ones (Cast, RoundStochastic,
 // DecodeMoment, EncodeMoment, EncodeSecondMoment). All moments of an update
-// join or none. No bit changes. Behind its own operands the update then has
+// join or none. The node that measures the update by them (UpdateAmax) joins,
+// too. No bit changes. Behind its own operands the update then has
 //   seed, update    of draws, if a moment draws, with their attributes
 //   scale…          of each moment, if they are codes
-// and behind its own results the new scales, in the same order.
+// and behind its own results the new scales, in the same order, and the result
+// of UpdateAmax.
 void JoinMoments(Graph& graph, const KernelRegistry& kernels);
 
 }  // namespace onnx_fp8

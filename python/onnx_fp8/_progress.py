@@ -21,7 +21,8 @@ class Progress:
             return
         self._next = now + (0.1 if self._terminal else 10)
         text = (f"step {event['step']}/{event['total']}  loss {event['loss']:.5g}  grad norm {event['grad_norm']:.5g}"
-                f"  lr {event['lr']:.5g}  {event['per_second']:.5g} {event['unit']}/s")
+                + (f"  update {event['update_amax']:.3g}" if event["update_amax"] >= 0 else "")
+                + f"  lr {event['lr']:.5g}  {event['per_second']:.5g} {event['unit']}/s")
         if event["seconds_left"] is not None:
             text += f"  ETA {event['seconds_left']:.0f} s"
         if self._terminal:

@@ -15,11 +15,13 @@ from ._ranks import watch_ranks
 @dataclasses.dataclass(frozen=True)
 class StepResult:
     """One optimizer step. `loss` is that before the update, the mean over the micro-batches with labels that count; if
-    there are none it is NaN, and the step is skipped with this `cause`."""
+    there are none it is NaN, and the step is skipped with this `cause`. `update_amax` is the largest |update| of a weight
+    in units of its learning rate, without decoupled weight decay, where moments are not float32; -1: not measured."""
     step: int
     loss: float
     grad_norm: float
     loss_scale: float
+    update_amax: float
     skipped: bool
     cause: str
     remark: str

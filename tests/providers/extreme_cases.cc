@@ -275,6 +275,9 @@ const Rows kReasons[] = {
     {"onnx_fp8.Adam onnx_fp8.AdamW onnx_fp8.SGD onnx_fp8.SGDMomentum "
      "onnx_fp8.UpdateScale",
      "a step that is not finite is skipped: tests/optimizers"},
+    {"onnx_fp8.UpdateAmax",
+     "its second operand is positive: "
+     "tests/providers/cpu/ops/update_amax_test.cc"},
     {"onnx_fp8.DecodeMoment onnx_fp8.EncodeMoment "
      "onnx_fp8.EncodeSecondMoment",
      "its codes belong to matrices: "

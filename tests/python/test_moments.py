@@ -155,6 +155,22 @@ def test_stock_onnxruntime_trains_the_step(tmp_path, optimizer):
     assert ("optimizer.seed" in ours) == (optimizer != "momentum")
 
 
+@pytest.mark.parametrize("moments", ["float32", "bfloat16", "fp8"])
+def test_the_largest_update_is_a_metric(tmp_path, moments):
+    """Each weight's first step is the learning rate, and the largest of all steps is in the result. Skipped steps have none."""
+    data = write_random(tmp_path / "d.npz", 32)
+    done = run("train", MLP, "--data", data, "--loss", "cross_entropy", "--batch-size", 8, "--moments", moments, "--steps", 4,
+               "--out", tmp_path / "out", "--json")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    found = [line["update_amax"] for line in lines if "update_amax" in line]
+    if moments == "float32":
+        assert not found and "update_amax" not in json.loads(done.stdout)
+        return
+    assert len(found) == 4 and abs(found[0] - 1) < 1e-3
+    assert json.loads(done.stdout)["update_amax"] == max(found)
+    assert "  update " in done.stderr
+
+
 def test_bytes_of_a_parameter():
     flags = ["--loss", "cross_entropy", "--moments", "bfloat16"]
     memory = json.loads(run("inspect", MLP, *flags, "--shape", "batch=4", "--json").stdout)["memory"]

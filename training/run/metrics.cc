@@ -109,6 +109,7 @@ void MetricsFile::Append(const StepMetrics& metrics) {
   bool unknown = metrics.grad_norm < 0;
   if (!unknown) Add(line, "grad_norm", metrics.grad_norm);
   if (metrics.loss_scale > 0) Add(line, "loss_scale", metrics.loss_scale);
+  if (metrics.update_amax >= 0) Add(line, "update_amax", metrics.update_amax);
   Add(line, "lr", metrics.lr);
   Add(line, "samples_per_second", metrics.samples_per_second);
   Add(line, "tokens_per_second", metrics.tokens_per_second);

@@ -13,10 +13,11 @@ namespace onnx_fp8 {
 // One line per training step. NaN and infinities are written as null, and the
 // line then has "nonfinite": true.
 struct StepMetrics {
-  int64_t step = 0;       // from 1
-  double loss = 0;        // before the update
-  double grad_norm = 0;   // not written if negative: it is not known
-  double loss_scale = 0;  // written only in float16
+  int64_t step = 0;         // from 1
+  double loss = 0;          // before the update
+  double grad_norm = 0;     // not written if negative: it is not known
+  double loss_scale = 0;    // written only in float16
+  double update_amax = -1;  // not written if negative: it is not measured
   double lr = 0;
   double samples_per_second = 0;
   std::optional<double> tokens_per_second;

@@ -261,12 +261,15 @@ class Trainer {
     result_.tokens += tokens;
     result_.steps += 1;
     result_.loss = step.loss;
+    result_.update_amax =
+        std::max<double>(result_.update_amax, step.update_amax);
     skipped_here_ += step.skipped;
     StepMetrics metrics;
     metrics.step = step.step;
     metrics.loss = step.loss;
     metrics.grad_norm = step.grad_norm;
     metrics.loss_scale = step.loss_scale;
+    metrics.update_amax = step.update_amax;
     metrics.lr = lr;
     metrics.samples_per_second = static_cast<double>(samples) / seconds;
     if (tokens > 0) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <unordered_set>
 
 #include "base/check.h"
@@ -32,6 +33,19 @@ constexpr char kAccumulated[] = "micro.grad.";
 constexpr char kAmaxState[] = "micro.amax";
 // The number of micro-batches whose loss is a number.
 constexpr char kNumbersState[] = "micro.losses";
+
+// x of any rank that has parts of the parameters: the largest.
+Value* LargestOfParts(Graph& graph, Value* x,
+                      const std::vector<ParameterGradient>& parameters,
+                      const Mesh& mesh) {
+  std::set<std::string> axes;
+  for (const ParameterGradient& p : parameters) {
+    axes.insert(p.divided_by.begin(), p.divided_by.end());
+  }
+  Builder b(graph, "optimizer.");
+  b.set_part(Part::kOptimizer);
+  return MaxOver(b, x, mesh, {axes.begin(), axes.end()});
+}
 
 }  // namespace
 
@@ -392,6 +406,12 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
   step_.grad_norm = made.grad_norm->name;
   step_.ok = made.ok->name;
   step_.lr = made.lr->name;
+  if (made.update_amax) {
+    Value* largest =
+        LargestOfParts(graph, made.update_amax, parameters, source_.mesh);
+    AddOutput(largest);
+    step_.update_amax = largest->name;
+  }
   if (amax_ && step_.kind == StepKind::kTrain) OutputAmaxes();
   ok_ = made.ok;
 }

@@ -107,6 +107,7 @@ struct StepGraph {
   std::string ok;
   std::string amax;               // vector, one per label of fp8
   std::string loss_scale;         // float, the one of this step
+  std::string update_amax;        // as OptimizerValues', of all ranks
   std::string lr;                 // input
   std::vector<std::string> sums;  // state in which micro steps add up
   // Graph output → the initializer or graph input whose gradient it is.

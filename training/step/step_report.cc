@@ -30,6 +30,7 @@ ReportLayout PackReport(const StepGraph& step, Graph& graph) {
   add(step.grad_norm, &layout.grad_norm);
   add(step.ok, &layout.ok);
   add(step.loss_scale, &layout.loss_scale);
+  add(step.update_amax, &layout.update_amax);
   add(step.amax, &layout.amaxes);
   if (layout.amaxes >= 0) layout.labels = step.fp8.labels;
   if (parts.empty()) return layout;
@@ -46,6 +47,7 @@ StepReport ReadReport(const ReportLayout& layout, const Tensor& report) {
   read.no_labels = layout.counts_labels && read.loss && std::isnan(*read.loss);
   if (layout.grad_norm >= 0) read.grad_norm = at(layout.grad_norm);
   if (layout.loss_scale >= 0) read.loss_scale = at(layout.loss_scale);
+  if (layout.update_amax >= 0) read.update_amax = at(layout.update_amax);
   if (layout.ok >= 0) read.ok = at(layout.ok) != 0;
   if (layout.amaxes >= 0) {
     read.not_finite = NotFinite(report, layout.amaxes, layout.labels);
@@ -80,6 +82,7 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
   result.loss = static_cast<float>(sum / losses);
   result.grad_norm = reports.back().grad_norm;
   result.loss_scale = reports.back().loss_scale;
+  result.update_amax = reports.back().update_amax;
   result.skipped = !reports.back().ok;
   // A batch without labels has gradients of zero: this NaN is another one.
   if (no_labels && result.skipped && !std::isfinite(result.grad_norm)) {

@@ -17,21 +17,22 @@ namespace onnx_fp8 {
 // Positions of the numbers in the vector; -1: not in it.
 struct ReportLayout {
   std::string output;  // name of the vector in the graph; "": no report
-  int loss = -1, grad_norm = -1, ok = -1, loss_scale = -1;
+  int loss = -1, grad_norm = -1, ok = -1, loss_scale = -1, update_amax = -1;
   int amaxes = -1;                  // the first of labels.size() amaxes
   std::vector<std::string> labels;  // names of tensors, for messages
   bool counts_labels = false;       // as StepGraph's
 };
 
-// Replaces the outputs loss, grad_norm, ok, loss scale and amax of a step by
-// one output, their concatenation as float. Other outputs stay.
+// Replaces the outputs loss, grad_norm, ok, loss scale, update_amax and amax of
+// a step by one output, their concatenation as float. Other outputs stay.
 ReportLayout PackReport(const StepGraph& step, Graph& graph);
 
 struct StepReport {
   std::optional<float> loss;
   bool no_labels = false;  // no label of the batch counts
   float grad_norm = -1;
-  float loss_scale = 0;  // 0: none
+  float loss_scale = 0;    // 0: none
+  float update_amax = -1;  // -1: not measured
   bool ok = true;
   std::string not_finite;  // label of the first infinite amax; "": none
 };

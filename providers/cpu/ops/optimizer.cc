@@ -5,6 +5,8 @@
 // or as codes (join_moments.h) are floats in a buffer while they are updated.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <mutex>
 #include <type_traits>
 
 #include "graph/moment_shapes.h"
@@ -34,7 +36,8 @@ struct Scalars {
 struct Layout {
   size_t moments;
   bool has_step;
-  DType kept;  // of the moments
+  DType kept;             // of the moments
+  bool measured = false;  // the last result is UpdateAmax's
 
   size_t tensors() const { return 2 + moments; }
   size_t seed() const { return tensors() + (has_step ? 4 : 3); }
@@ -44,6 +47,7 @@ struct Layout {
   size_t scales_in() const { return seed() + (draws() ? 2 : 0); }
   size_t scales_out() const { return 1 + moments; }
   size_t scales() const { return IsFloat8(kept) ? moments : 0; }
+  size_t amax_out() const { return scales_out() + scales(); }
 };
 
 Layout LayoutOf(const KernelContext& ctx, size_t moments, bool has_step) {
@@ -52,15 +56,18 @@ Layout LayoutOf(const KernelContext& ctx, size_t moments, bool has_step) {
     const DType dtype = ctx.In(2).dtype();
     if (dtype == DType::kBFloat16 || dtype == DType::kE4M3) layout.kept = dtype;
   }
+  layout.measured =
+      layout.draws() && ctx.num_outputs() == layout.amax_out() + 1;
   return layout;
 }
 
 // Errors: an operand or a result of another number, dtype or shape.
 void CheckOperands(KernelContext& ctx, const Layout& layout) {
   const size_t inputs = layout.scales_in() + layout.scales();
-  const size_t outputs = layout.scales_out() + layout.scales();
-  Check(ctx.num_inputs() == inputs && ctx.num_outputs() == outputs, "[",
-        ctx.Where(), "] expected ", inputs, " inputs and ", outputs,
+  const size_t outputs = layout.amax_out();
+  Check(ctx.num_inputs() == inputs &&
+            ctx.num_outputs() == outputs + (layout.measured ? 1 : 0),
+        "[", ctx.Where(), "] expected ", inputs, " inputs and ", outputs,
         " outputs");
   for (size_t i = 0; i < inputs; ++i) {
     Check(ctx.HasIn(i), "[", ctx.Where(), "] lacks input ", i);
@@ -89,6 +96,11 @@ void CheckOperands(KernelContext& ctx, const Layout& layout) {
     Check(ctx.HasOut(i) && fits(ctx.Out(i), i >= 1, i >= layout.scales_out()),
           "[", ctx.Where(), "] expected output ", i, " like the parameter");
   }
+  if (!layout.measured) return;
+  Check(ctx.HasOut(outputs) && ctx.Out(outputs).dtype() == DType::kFloat &&
+            ctx.Out(outputs).rank() == 0,
+        "[", ctx.Where(), "] expected output ", outputs,
+        " as a float of rank 0");
 }
 
 // Checks all operands and results of a node.
@@ -148,6 +160,7 @@ void KeepAll(KernelContext& ctx, const Layout& layout) {
   for (size_t i = 0; i < layout.scales(); ++i) {
     CopyBytes(ctx.In(layout.scales_in() + i), ctx.Out(layout.scales_out() + i));
   }
+  if (layout.measured) ctx.Out(layout.amax_out()).data<float>()[0] = 0;
 }
 
 // In the loops below an output may be an input, but only at the same index.
@@ -272,6 +285,43 @@ struct AdamRule {
   }
 };
 
+// UpdateAmax by the pieces of two moments, which threads add in any order.
+template <typename T>
+class UpdateMeter {
+ public:
+  UpdateMeter(const KernelContext& ctx, int64_t step) {
+    const double one_minus1 = ctx.Float("one_minus_beta1", 0.1f);
+    const double one_minus2 = ctx.Float("one_minus_beta2", 0.001f);
+    const auto t = static_cast<double>(step);
+    correction_ = 1 - std::pow(1 - one_minus1, t);
+    root_ = static_cast<T>(std::sqrt(1 - std::pow(1 - one_minus2, t)));
+    eps_ = ctx.Float("eps", 1e-8f);
+  }
+
+  void Add(const T* m, const T* v, int64_t n) {
+    constexpr T kInfinity = std::numeric_limits<T>::infinity();
+    const T root = root_, eps = eps_;
+    T largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < n; ++i) {
+      T size = std::fabs(m[i] / (std::sqrt(v[i]) / root + eps));
+      size = size == size ? size : kInfinity;
+      largest = size > largest ? size : largest;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    largest_ = std::max(largest_, largest);
+  }
+
+  float Amax() const {
+    return static_cast<float>(static_cast<double>(largest_) / correction_);
+  }
+
+ private:
+  double correction_;
+  T root_, eps_, largest_ = 0;
+  std::mutex mutex_;
+};
+
 template <bool kDecoupled>
 void AdamCoded(KernelContext& ctx, const Layout& layout, const Scalars& s) {
   const AdamRule<float, kDecoupled> rule(ctx, s);
@@ -280,15 +330,20 @@ void AdamCoded(KernelContext& ctx, const Layout& layout, const Scalars& s) {
   float* p_out = ctx.Out(0).data<float>();
   const MomentCodec m = CodecOf(ctx, layout, s, 0);
   const MomentCodec v = CodecOf(ctx, layout, s, 1);
-  ForMomentPieces(m.blocks, [=](int64_t begin, int64_t n) {
+  UpdateMeter<float> meter(ctx, s.step);
+  ForMomentPieces(m.blocks, [=, &meter](int64_t begin, int64_t n) {
     float means[kMomentPiece], squares[kMomentPiece];
     m.Decode(begin, n, means);
     v.Decode(begin, n, squares);
     rule.Step(p + begin, dp + begin, means, squares, p_out + begin, means,
               squares, n);
+    if (layout.measured) meter.Add(means, squares, n);
     m.Encode(means, begin, n);
     v.Encode(squares, begin, n);
   });
+  if (layout.measured) {
+    ctx.Out(layout.amax_out()).data<float>()[0] = meter.Amax();
+  }
 }
 
 template <typename T, bool kDecoupled>
@@ -315,6 +370,23 @@ void Adam(KernelContext& ctx) {
   if (layout.coded()) return AdamCoded<kDecoupled>(ctx, layout, s);
   DispatchFloat(ctx.In(0).dtype(), ctx.Where(),
                 [&]<typename T>() { AdamStep<T, kDecoupled>(ctx, s); });
+}
+
+// Inputs: two moments, step.
+void UpdateAmax(KernelContext& ctx) {
+  const Tensor& means = Operand(ctx, 0);
+  CheckOperand(ctx, 1, means.dtype(), means.shape());
+  CheckOperand(ctx, 2, DType::kInt64, {});
+  float* amax = ctx.Out(0, DType::kFloat, {}).data<float>();
+  DispatchFloat(means.dtype(), ctx.Where(), [&]<typename T>() {
+    UpdateMeter<T> meter(ctx, ctx.In(2).data<int64_t>()[0]);
+    const T* m = means.data<T>();
+    const T* v = ctx.In(1).data<T>();
+    ParallelFor(means.size(), kGrain, [=, &meter](int64_t begin, int64_t end) {
+      meter.Add(m + begin, v + begin, end - begin);
+    });
+    *amax = meter.Amax();
+  });
 }
 
 // Inputs: x, seed, update.
@@ -404,6 +476,7 @@ void RegisterOptimizer(KernelRegistry& r) {
   r.Add("SGDMomentum", Sgd<true>, momentum, kDomain);
   r.Add("Adam", Adam<false>, adam, kDomain);
   r.Add("AdamW", Adam<true>, adam, kDomain);
+  r.Add("UpdateAmax", UpdateAmax, {}, kDomain);
   r.Add("RoundStochastic", RoundStochasticOp, {}, kDomain);
   r.Add("DecodeMoment", DecodeMoment, {}, kDomain);
   r.Add("EncodeMoment", EncodeMoment<false>, encode, kDomain);

@@ -9,6 +9,7 @@
 #include "base/moment_codes.h"
 #include "base/stochastic_rounding.h"
 #include "graph/moment_shapes.h"
+#include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/broadcast.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/load_store.h"
@@ -42,6 +43,10 @@ struct Factors {
   float rate, clip, size, root, keep, beta2, decay;
   uint32_t key;  // of the draws
   ElementPlaces places;
+  // Of UpdateAmax: the largest element of m / (sqrt(v) / root + eps), and what
+  // it is divided by.
+  DeviceAmax largest;
+  double correction;
 };
 
 // What a tensor's factors come from.
@@ -49,6 +54,7 @@ struct Tuning {
   float lr_scale, weight_decay;
   DrawSettings draws;
   Factors* factors;
+  float* amax;  // UpdateAmax's result; null: nobody asks for it
 };
 
 // The parameter, its gradient and its moments.
@@ -59,6 +65,7 @@ struct State {
   void *m_out, *v_out;
   int64_t n;
   const Factors* factors;
+  DeviceAmax* largest;  // of the factors; null: nobody asks for it
 };
 
 // A moment that is kept as codes.
@@ -75,7 +82,17 @@ struct CodedState {
   CodedMoment m, v;
   MomentBlocks blocks;
   const Factors* factors;
+  DeviceAmax* largest;
 };
+
+// Adam's corrections. Without elements, or before them, the largest one is 0.
+__device__ void Correct(const Settings& s, Factors& f) {
+  double t = static_cast<double>(*s.step);
+  double new1 = s.new1, new2 = s.new2;
+  f.correction = 1 - pow(1 - new1, t);
+  f.root = static_cast<float>(sqrt(1 - pow(1 - new2, t)));
+  f.largest = {0, 0};
+}
 
 __global__ void __launch_bounds__(kThreads)
     FactorsKernel(Settings s, Many<Tuning> many) {
@@ -87,19 +104,33 @@ __global__ void __launch_bounds__(kThreads)
                .clip = *s.grad_scale,
                .decay = own.weight_decay};
   if (s.step) {
-    double t = static_cast<double>(*s.step);
-    double new1 = s.new1, new2 = s.new2;
     double decay = own.weight_decay;
-    f.size = static_cast<float>(rate / (1 - pow(1 - new1, t)));
-    f.root = static_cast<float>(sqrt(1 - pow(1 - new2, t)));
+    Correct(s, f);
+    f.size = static_cast<float>(rate / f.correction);
     f.keep = static_cast<float>(1 - rate * decay);
-    f.beta2 = static_cast<float>(1 - new2);
+    f.beta2 = static_cast<float>(1 - static_cast<double>(s.new2));
   }
   if (s.seed) {
     f.key = DrawKey(*s.seed, own.draws.stream, *s.update);
     f.places = own.draws.places;
   }
   *own.factors = f;
+}
+
+// UpdateAmax's result. 0 in a skipped step.
+__device__ void WriteAmax(const bool* ok, const Factors& f, float* amax) {
+  uint32_t bits = f.largest.non_finite ? 0x7F800000u : f.largest.finite;
+  double largest = __uint_as_float(bits);
+  bool counts = !ok || *ok;
+  *amax = counts ? static_cast<float>(largest / f.correction) : 0.0f;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    AmaxesKernel(Settings s, Many<Tuning> many) {
+  int i = static_cast<int>(threadIdx.x);
+  if (i >= many.count) return;
+  const Tuning own = many.tensors[i];
+  if (own.amax) WriteAmax(s.ok, *own.factors, own.amax);
 }
 
 // The draw of element i.
@@ -149,6 +180,11 @@ __device__ void MoveWeight(const Settings& s, const Factors& f, float gradient,
   Descent(s, f, gradient, x);
 }
 
+// An element of UpdateAmax.
+__device__ float SizeOf(const Settings& s, const Factors& f, float m, float v) {
+  return m / (sqrtf(v) / f.root + s.eps);
+}
+
 __device__ void StoreMoments(const Settings& s, const State& x, int64_t i,
                              const Weight& now) {
   if (x.m) Store({x.m_out, s.moments}, i, now.m);
@@ -178,6 +214,19 @@ __device__ void Keep(const Settings& s, const State& x, int64_t i) {
   CopyMoment(s.moments, x.v, x.v_out, i);
 }
 
+__device__ void UpdateElement(const Settings& s, const State& x, int64_t i,
+                              AmaxPart& seen) {
+  Weight now = {.p = x.p[i]};
+  if (x.m) now.m = Load({x.m, s.moments}, i);
+  if (x.v) now.v = Load({x.v, s.moments}, i);
+  bool taken = *s.ok && isfinite(x.g[i]);
+  if (taken) MoveWeight(s, *x.factors, x.g[i], now);
+  if (x.largest) seen.Add(SizeOf(s, *x.factors, now.m, now.v));
+  if (!taken) return Keep(s, x, i);
+  x.p_out[i] = now.p;
+  StoreMoments(s, x, i, now);
+}
+
 __global__ void __launch_bounds__(kThreads)
     UpdateKernel(Settings s, Many<State> states) {
   int tensor = TensorOf(states, blockIdx.x);
@@ -185,14 +234,9 @@ __global__ void __launch_bounds__(kThreads)
   int64_t i =
       static_cast<int64_t>(blockIdx.x - states.begin[tensor]) * kThreads +
       threadIdx.x;
-  if (i >= x.n) return;
-  if (!*s.ok || !isfinite(x.g[i])) return Keep(s, x, i);
-  Weight now = {.p = x.p[i]};
-  if (x.m) now.m = Load({x.m, s.moments}, i);
-  if (x.v) now.v = Load({x.v, s.moments}, i);
-  MoveWeight(s, *x.factors, x.g[i], now);
-  x.p_out[i] = now.p;
-  StoreMoments(s, x, i, now);
+  AmaxPart seen;
+  if (i < x.n) UpdateElement(s, x, i, seen);
+  seen.AddOfBlock(x.largest);
 }
 
 // ---- codes: a warp has a block of them, so each lane has a few elements
@@ -283,12 +327,8 @@ __device__ void KeepCoded(const MomentLane& lane, const CodedState& x) {
   KeepMoment(lane, x.v);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    UpdateCodedKernel(Settings s, Many<CodedState> states) {
-  int tensor = TensorOf(states, blockIdx.x);
-  const CodedState x = states.tensors[tensor];
-  const int64_t block = WarpOf(blockIdx.x - states.begin[tensor]);
-  if (block >= x.blocks.count()) return;
+__device__ void UpdateBlock(const Settings& s, const CodedState& x,
+                            int64_t block, AmaxPart& seen) {
   const MomentLane lane(x.blocks, block);
   if (!*s.ok) return KeepCoded(lane, x);
   const Factors f = *x.factors;
@@ -302,6 +342,7 @@ __global__ void __launch_bounds__(kThreads)
     Weight now = {.p = x.p[i], .m = Decoded(x.m.codes[i], m_scale, false)};
     if (x.v.codes) now.v = Decoded(x.v.codes[i], v_scale, true);
     if (isfinite(x.g[i])) MoveWeight(s, f, x.g[i], now);
+    if (x.largest) seen.Add(SizeOf(s, f, now.m, now.v));
     x.p_out[i] = now.p;
     m[k] = now.m;
     v[k] = now.v;
@@ -309,6 +350,33 @@ __global__ void __launch_bounds__(kThreads)
   EncodeBlock<false>(lane, m, f.places, f.key, x.m.codes_out, x.m.scales_out);
   if (!x.v.codes) return;
   EncodeBlock<true>(lane, v, f.places, f.key, x.v.codes_out, x.v.scales_out);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    UpdateCodedKernel(Settings s, Many<CodedState> states) {
+  int tensor = TensorOf(states, blockIdx.x);
+  const CodedState x = states.tensors[tensor];
+  const int64_t block = WarpOf(blockIdx.x - states.begin[tensor]);
+  AmaxPart seen;
+  if (block < x.blocks.count()) UpdateBlock(s, x, block, seen);
+  seen.AddOfBlock(x.largest);
+}
+
+__global__ void CorrectKernel(Settings s, Factors* factors) {
+  Correct(s, *factors);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SizesKernel(Settings s, const float* m, const float* v, int64_t n,
+                Factors* factors) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  AmaxPart seen;
+  if (i < n) seen.Add(SizeOf(s, *factors, m[i], v[i]));
+  seen.AddOfBlock(&factors->largest);
+}
+
+__global__ void AmaxKernel(const Factors* factors, float* amax) {
+  WriteAmax(nullptr, *factors, amax);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -460,10 +528,18 @@ CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
 
 size_t UpdateWorkspace(KernelContext&) { return sizeof(Factors); }
 
-Tuning TuningOf(KernelContext& ctx) {
+// Behind all other results.
+float* AmaxOut(KernelContext& ctx, const Settings& s) {
+  const size_t i = 1 + Moments(s.rule) * (s.codes ? 2 : 1);
+  if (!s.seed || !ctx.HasOut(i)) return nullptr;
+  return static_cast<float*>(ctx.Out(i, DType::kFloat, {}).raw());
+}
+
+Tuning TuningOf(KernelContext& ctx, const Settings& s) {
   return {ctx.Float("lr_scale", 1), ctx.Float("weight_decay", 0),
           DrawSettingsOf(ctx),
-          static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx)))};
+          static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx))),
+          AmaxOut(ctx, s)};
 }
 
 unsigned WarpsFor(const MomentBlocks& blocks) {
@@ -479,18 +555,25 @@ void ForStates(std::span<KernelContext> nodes, const Settings& s,
   static_assert(Many<Tuning>::kMost <= kThreads);
   std::vector<Tuning> tunings;
   std::vector<T> states;
+  bool measures = false;
   for (KernelContext& ctx : nodes) {
-    tunings.push_back(TuningOf(ctx));
+    tunings.push_back(TuningOf(ctx, s));
+    const Tuning& own = tunings.back();
     states.push_back(state_of(ctx, s));
-    states.back().factors = tunings.back().factors;
+    states.back().factors = own.factors;
+    states.back().largest = own.amax ? &own.factors->largest : nullptr;
+    measures |= own.amax != nullptr;
   }
-  ForMany(
-      tunings, [](const Tuning&) { return 1u; },
-      [&](const Many<Tuning>& many) {
-        Launch(FactorsKernel, 1, kThreads, 0, QueueOf(nodes[0]).stream(), s,
-               many);
-      });
+  auto for_tunings = [&](void (*kernel)(Settings, Many<Tuning>)) {
+    ForMany(
+        tunings, [](const Tuning&) { return 1u; },
+        [&](const Many<Tuning>& many) {
+          Launch(kernel, 1, kThreads, 0, QueueOf(nodes[0]).stream(), s, many);
+        });
+  };
+  for_tunings(FactorsKernel);
   ForMany(states, blocks_of, start);
+  if (measures) for_tunings(AmaxesKernel);
 }
 
 void StartUpdates(std::span<KernelContext> nodes, const Settings& s) {
@@ -528,6 +611,28 @@ void UpdateMany(std::span<KernelContext> nodes) {
 template <Rule kRule>
 void Update(KernelContext& ctx) {
   UpdateMany<kRule>({&ctx, 1});
+}
+
+// Inputs: two moments, step.
+void UpdateAmax(KernelContext& ctx) {
+  const Shape shape = Operand(ctx, 0).shape();
+  auto* m = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape));
+  auto* v = static_cast<const float*>(In(ctx, 1, DType::kFloat, shape));
+  const Settings s = {
+      .rule = Rule::kAdam,
+      .step = static_cast<const int64_t*>(In(ctx, 2, DType::kInt64, {})),
+      .new1 = ctx.Float("one_minus_beta1", 0.1f),
+      .new2 = ctx.Float("one_minus_beta2", 0.001f),
+      .eps = ctx.Float("eps", 1e-8f)};
+  auto* factors = static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx)));
+  auto* amax = static_cast<float*>(ctx.Out(0, DType::kFloat, {}).raw());
+  const int64_t n = ctx.In(0).size();
+  cudaStream_t stream = QueueOf(ctx).stream();
+  Launch(CorrectKernel, 1, 1, 0, stream, s, factors);
+  if (n > 0) {
+    Launch(SizesKernel, BlocksFor(n), kThreads, 0, stream, s, m, v, n, factors);
+  }
+  Launch(AmaxKernel, 1, 1, 0, stream, factors, amax);
 }
 
 // Inputs: x, seed, update.
@@ -608,6 +713,7 @@ void RegisterOptimizer(KernelRegistry& r) {
   Register<Rule::kMomentum>(r, "SGDMomentum");
   Register<Rule::kAdam>(r, "Adam");
   Register<Rule::kAdamW>(r, "AdamW");
+  r.Add("UpdateAmax", UpdateAmax, {.workspace = UpdateWorkspace}, kDomain);
   r.Add("RoundStochastic", RoundStochasticOp, {}, kDomain);
   const KernelTraits encode{.in_place = {{1, 0}, {2, 1}}};
   r.Add("DecodeMoment", DecodeMoment, {}, kDomain);

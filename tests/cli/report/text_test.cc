@@ -57,6 +57,10 @@ TEST(ProgressTest, Line) {
             "step 12/100  loss 2.3026  grad norm 1.25  lr 0.001  820 tokens/s");
   step.seconds_left = 75;
   EXPECT_TRUE(ProgressText(step).ends_with("  ETA 1 min 15 s"));
+  step.update_amax = 3071;
+  EXPECT_EQ(ProgressText(step),
+            "step 12/100  loss 2.3026  grad norm 1.25  update 3.07e+03  "
+            "lr 0.001  820 tokens/s  ETA 1 min 15 s");
 }
 
 TEST(ProgressTest, LineOfACopy) {

@@ -72,6 +72,20 @@ TEST(JoinMomentCodes, ScalesFollowOtherOperandsAndResults) {
           kNewCodes);
 }
 
+TEST(JoinMomentCodes, TheAmaxFollowsTheScales) {
+  const std::string meter =
+      "amax: float[] = onnx_fp8.UpdateAmax<eps=0.5, one_minus_beta1=0.5, "
+      "one_minus_beta2=0.25>(m_new, v_new, step)\n";
+  const std::string joined =
+      CodesJoined(std::string(kDecodedCodes) + kUpdatedFloats + kEncodedCodes +
+                  meter + "twice: float[] = Add(amax, amax)\n");
+  EXPECT_NE(
+      joined.find("v_s_next: float[2,2], amax: float[] = onnx_fp8.AdamW<"),
+      std::string::npos)
+      << joined;
+  EXPECT_EQ(joined.find("UpdateAmax"), std::string::npos) << joined;
+}
+
 TEST(JoinMomentCodes, AMomentumHasNoDraws) {
   const std::string joined = CodesJoined(
       "m_f: float[2,130] = onnx_fp8.DecodeMoment<squared=0>(m, m_s)\n"

@@ -61,6 +61,36 @@ TEST(JoinMoments, TheUpdateReadsAndWritesWhatTheStateKeeps) {
           kUpdates);
 }
 
+constexpr char kMeter[] =
+    "amax: float[] = onnx_fp8.UpdateAmax<eps=0.5, one_minus_beta1=0.5, "
+    "one_minus_beta2=0.25>(m_new, v_new, step)\n";
+constexpr char kReader[] = "twice: float[] = Add(amax, amax)\n";
+
+TEST(JoinMoments, TheAmaxIsTheLastResult) {
+  EXPECT_EQ(
+      MomentsJoined(std::string(kDecodes) + kAdamUpdate + kMeter + kEncodes +
+                    kReader),
+      std::string("w_next: float[4], m_next: bfloat16[4], v_next: bfloat16[4], "
+                  "amax: float[] = onnx_fp8.Adam<begin=6, eps=0.5, "
+                  "lr_scale=1.0, one_minus_beta1=0.5, one_minus_beta2=0.25, "
+                  "row=2, shift=4, stream=77, stride=8, weight_decay=0.0>"
+                  "(w, g, m, v, step, lr, clip, ok, seed, step)\n") +
+          kReader + kUpdates);
+}
+
+// The kernel has the update's numbers only.
+TEST(JoinMoments, TheAmaxOfOtherNumbersStaysApart) {
+  for (const auto& [from, to] :
+       {std::pair{"UpdateAmax<eps=0.5", "UpdateAmax<eps=0.25"},
+        std::pair{"(m_new, v_new, step)", "(m_new, v_new, later)"},
+        std::pair{"(m_new, v_new, step)", "(m_f, v_new, step)"}}) {
+    std::string meter = kMeter;
+    meter.replace(meter.find(from), std::string(from).size(), to);
+    ExpectApart(std::string("later: int64[] = Add(step, step)\n") + kDecodes +
+                kAdamUpdate + meter + kEncodes + kReader);
+  }
+}
+
 TEST(JoinMoments, AMomentumHasNoDraws) {
   const std::string nodes =
       "m_f: float[4] = Cast<to=1>(m)\n"

@@ -44,6 +44,23 @@ TEST(Metrics, OneObjectPerLine) {
             "\n");
 }
 
+TEST(Metrics, TheLargestUpdateIsWrittenIfItIsMeasured) {
+  TempDir dir;
+  MetricsFile file(dir / "metrics.jsonl", 0);
+  StepMetrics step = MetricsOf(1);
+  step.update_amax = 1.5;
+  file.Append(step);
+  step.update_amax = std::numeric_limits<double>::infinity();
+  file.Append(step);
+  EXPECT_EQ(ReadText(dir / "metrics.jsonl"),
+            R"({"step":1,"loss":2.5,"grad_norm":0.125,"update_amax":1.5,)"
+            R"("lr":0.001,"samples_per_second":12.5})"
+            "\n"
+            R"({"step":1,"loss":2.5,"grad_norm":0.125,"update_amax":null,)"
+            R"("nonfinite":true,"lr":0.001,"samples_per_second":12.5})"
+            "\n");
+}
+
 TEST(Metrics, NonFiniteValuesStayJson) {
   TempDir dir;
   MetricsFile file(dir / "metrics.jsonl", 0);
