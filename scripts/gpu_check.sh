@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks and times the provider cuda on a machine with a GPU: one call of seven
+# Checks and times the provider cuda on a machine with a GPU: one call of nine
 # minutes, which needs Python's standard library only. Writes a report
 # in Markdown and a file of figures; exits 1 if a check fails. Programs and
 # packages that the machine lacks are named and left out, and so is what the
@@ -14,7 +14,7 @@
 # --pack runs where the programs were built (docs/cuda.md). It copies onnx-fp8
 # and its libonnx_fp8_cuda.so, test_cuda_device and the libraries that they are
 # linked to, except the compiler's and C's, into build/release/pack, without
-# symbols, compressed, and writes the graph of a large model beside them. The
+# symbols, compressed, and writes the graphs of large models beside them. The
 # tree and this folder are all that must travel. --torchao adds that package,
 # --history what earlier machines have shown and compiled. --logs keeps all that
 # the programs print, which a report only quotes.
@@ -48,13 +48,16 @@ make_pack() {
     xargs -r cp -t "$pack/libraries" || return 1
   strip "$pack"/libraries/* 2>/dev/null
   gzip "${files[@]/#/$pack/}" || return 1
-  # A graph without weights. The build's Python has the package onnx.
+  # Graphs without weights. The build's Python has the package onnx.
   local python
   python=$(sed -n 's/^ONNX_FP8_PYTHON:[A-Z]*=//p' "$built/CMakeCache.txt" \
     2>/dev/null)
-  PYTHONPATH=scripts "${python:-python3}" -B -m bench.graphs llama3_8b_4 \
-    "$pack/llama3_8b_4.onnx" 2>/dev/null ||
-    echo "$pack: without the graph of Llama's layers, python3 lacks onnx" >&2
+  local graph
+  for graph in llama3_8b_4 llama3_8b; do
+    PYTHONPATH=scripts "${python:-python3}" -B -m bench.graphs "$graph" \
+      "$pack/$graph.onnx" 2>/dev/null ||
+      echo "$pack: without the graph of $graph, python3 lacks onnx" >&2
+  done
   if [[ $history ]]; then cp -r "$history" "$pack/history" || return 1; fi
   if [[ $torchao ]]; then
     # Its line, and the lines of its hashes.

@@ -11,7 +11,7 @@ from gpu import end_to_end, losses, report, runs
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
 SIZE = "llama3_8b_4"
-GRAPH = SCRIPTS.parent / "build/release/pack" / f"{SIZE}.onnx"
+PACK = SCRIPTS.parent / "build/release/pack"
 OURS = (("off",), ("tensorwise",), ("rowwise",), ("blockwise",),
         ("tensorwise", "--grad-accum", "2"))
 PEERS = ("bfloat16", "tensorwise", "rowwise")
@@ -20,22 +20,23 @@ LIMIT = 90  # seconds of a peer, which compiles
 
 
 class Task:
-    """As end_to_end.Task."""
+    """As end_to_end.Task, for one of bench.graphs.LLAMA3."""
 
-    def __init__(self, folder, section, quick):
+    def __init__(self, folder, section, quick, size=SIZE):
         self.folder, self.steps = folder, 2 if quick else STEPS
         self.batch, self.seq = 1, 32 if quick else 8192
-        self.file, self.tokens = GRAPH, folder / "tokens.bin"
-        if quick or not GRAPH.exists():
+        packed = PACK / f"{size}.onnx"
+        self.file, self.tokens = packed, folder / "tokens.bin"
+        if quick or not packed.exists():
             self.file = folder / "llama.onnx"
-            name = "tiny" if quick else SIZE
+            name = "tiny" if quick else size
             done = runs.run([sys.executable, "-B", "-m", "bench.graphs", name,
                              self.file], section.left(), cwd=SCRIPTS)
             if done.cut:
                 raise report.OutOfTime("the graph of the model")
             if done.code:
                 raise report.LeftOut(
-                    f"there is no {GRAPH}, which --pack writes, and "
+                    f"there is no {packed}, which --pack writes, and "
                     f"bench.graphs says: {done.tail(1)}")
         draw, below = random.Random(0), 64 if quick else 1 << 16
         count = self.batch * self.seq * 4 + 1

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import short_json  # noqa: E402
 from gpu import check as gpu_check  # noqa: E402
-from gpu import compile_cache, end_to_end, gtest, history, report, runs  # noqa: E402
+from gpu import compile_cache, end_to_end, gtest, history, llama_8b, report, runs  # noqa: E402
 
 
 def check(folder, *arguments, code=0):
@@ -40,15 +40,15 @@ def test_all_sections(tmp_path):
     assert "FAILED" not in text and "cut off" not in text
     assert list(figures) == [
         "Machine", "Kernels and training beside the CPU", "Three steps as the GPU runs them", "Training steps beside PyTorch and torchao",
-        "Four layers of Llama-3-8B's width", "Nodes alone, beside the roofline", "Attention alone, in one call and in slices", "Layers in FP8 beside torchao's published speed-ups",
+        "Four layers of Llama-3-8B's width", "All of Llama-3-8B, and its memory beside the plan's", "Nodes alone, beside the roofline", "Attention alone, in one call and in slices", "Layers in FP8 beside torchao's published speed-ups",
         "Loss curves beside the CPU's", "compute-sanitizer memcheck", "compute-sanitizer racecheck"]
     assert all(f"## {title}\n" in text for title in figures)
-    _, kernels, timeline, steps, llama, nodes, attention, layers, curves, *sanitizers = figures.values()
+    _, kernels, timeline, steps, llama, whole, nodes, attention, layers, curves, *sanitizers = figures.values()
     for section in (kernels, *sanitizers):
         assert section["left_out"] == "the provider is cpu"
     assert timeline["left_out"] == "the provider is cpu, whose nodes run one after the other"
-    steps, llama, nodes, attention, layers, curves = (
-        section["figures"] for section in (steps, llama, nodes, attention, layers, curves))
+    steps, llama, whole, nodes, attention, layers, curves = (
+        section["figures"] for section in (steps, llama, whole, nodes, attention, layers, curves))
     assert nodes["failed"] == 0 and len(nodes["nodes"]) > 80
     assert all(row["copy_share"] > 0 for row in nodes["nodes"] if "us" in row and row["group"] == "norms")
     name = "T 32, D 16, H 2, B 4; slices"
@@ -60,6 +60,9 @@ def test_all_sections(tmp_path):
     assert "PyTorch is left out: a quick run" in text
     assert list(llama["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
     assert all(row["arena_bytes"] > 0 and row["state_bytes"] > 0 for row in llama["rows"].values())
+    # Its checkpoint was larger than files may be, and it ended all the same.
+    assert len(whole["run"]["losses"]) == llama_8b.STEPS and whole["run"]["update_amax"] > 0
+    assert whole["run"]["plan"]["total"] > whole["run"]["plan"]["arena"] > 0 and whole["run"]["gpu_bytes"] is None
     assert len(curves["curves"]) == 4
     for curve in curves["curves"]:
         # Both sides are the CPU here.
@@ -173,6 +176,35 @@ def test_failed_tests_run_again_alone(tmp_path):
     assert "ZeroDivisionError" in gtest.run(program, lambda: 60).failed["the list of tests"]
 
 
+def test_memory_beside_the_plan():
+    for own, outside in ((100, False), (103, False), (97, False), (104, True), (96, True)):
+        section = Section()
+        off = llama_8b.compare(section, {"gpu_bytes": (own + 7) << 20, "gpu_bytes_before": 7 << 20, "plan": {"total": 100 << 20}})
+        assert off == pytest.approx(own / 100 - 1) and bool(section.failures) == outside, own
+    assert section.failures == ["expected the 100 MiB of the plan within 3%, the driver counts 96 MiB (-4.0%)"]
+    assert llama_8b.compare(Section(), {"gpu_bytes": None}) is None
+
+
+def test_a_model_that_does_not_fit_is_left_out(monkeypatch, tmp_path):
+    class Task:
+        file = tmp_path / "llama.onnx"
+
+    Task.file.write_text("")
+    plan = {"total": 75 << 30}
+    monkeypatch.setattr(llama_8b, "planned", lambda *_: plan)
+    monkeypatch.setattr(llama_8b, "trained", lambda *_: {"losses": [2]})
+    monkeypatch.setattr(llama_8b, "gpu_memory", lambda: (80 << 30, 6 << 30))
+    with pytest.raises(report.LeftOut, match="the plan takes 76800 MiB, of 81920 MiB of the GPU 6144 MiB are in use"):
+        llama_8b.measure(Section(), Task, None, "cuda", "nvidia-h100", 0)
+    monkeypatch.setattr(llama_8b, "gpu_memory", lambda: (80 << 30, 1 << 30))
+    assert llama_8b.measure(Section(), Task, None, "cuda", "nvidia-h100", 0) == {
+        "losses": [2], "plan": plan, "gpu_bytes_before": 1 << 30}
+    (tmp_path / "llama.onnx.data").write_text("weights")
+    section = Section()
+    assert llama_8b.measure(section, Task, None, "cuda", "nvidia-h100", 0) is None
+    assert section.failures == ["llama.onnx: expected a graph without weights"]
+
+
 TIMELINE = {"steps": 3, "ms": 30, "idle_ms": 1, "host_ms": 0.5, "gpu": "h200", "notes": ["CUPTI lost 1 records"], "roles": [
     {"role": "forward", "calls": 49, "least_ms": 2.5, "ms": 3, "gap_ms": 0.25, "beside_ms": 0},
     {"role": "norm", "calls": 99, "least_ms": 1.5, "ms": 2, "gap_ms": 0.5, "beside_ms": 0}]}
@@ -236,6 +268,10 @@ class FakeMachine:
         few = 1 if cut else 2  # of what comes one after the other
         if "--query-gpu=name" in words:
             return "NVIDIA H200\n"
+        if "--query-gpu=memory.total,memory.used" in words:
+            return "143771, 0\n"
+        if words[1] == "plan":
+            return json.dumps({"memory": {"parameters": 1, "optimizer": 1, "arena": 1, "total": 3}})
         if "--gtest_list_tests" in words:
             return "" if cut else "A.\n  One\n  Two\n"
         if words[-1].startswith("--gtest_filter"):
