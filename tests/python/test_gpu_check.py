@@ -181,7 +181,7 @@ def test_memory_beside_the_plan():
         section = Section()
         off = llama_8b.compare(section, {"gpu_bytes": (own + 7) << 20, "gpu_bytes_before": 7 << 20, "plan": {"total": 100 << 20}})
         assert off == pytest.approx(own / 100 - 1) and bool(section.failures) == outside, own
-    assert section.failures == ["expected the 100 MiB of the plan within 3%, the driver counts 96 MiB (-4.0%)"]
+    assert section.failures == ["expected the 100 MiB of the plan within 3 %, the driver counts 96 MiB (-4.0%)"]
     assert llama_8b.compare(Section(), {"gpu_bytes": None}) is None
 
 
