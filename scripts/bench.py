@@ -8,6 +8,7 @@ MKL. All figures come from one run on one machine: only ratios count.
   ./dev bench busy [--markdown FILE] [...]
   ./dev bench scaling [--markdown FILE] [...]
   ./dev bench parity [--json FILE] [--markdown FILE] [...]
+  ./dev bench state [--json FILE] [--markdown FILE] [...]
   ./dev bench memory [--json FILE] [--markdown FILE]
   ./dev bench ranks [--json FILE] [--markdown FILE]
   ./dev bench plan [--json FILE] [--markdown FILE]
@@ -23,7 +24,7 @@ import sys
 import time
 
 from bench import (busy, contest, gemm, machine, memory, ort, parity, plan,
-                   ranks, report, scaling, task)
+                   ranks, report, scaling, state, task)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -247,7 +248,8 @@ def end(complaints):
 
 def main():
     others = {"busy": busy, "scaling": scaling, "parity": parity,
-              "memory": memory, "ranks": ranks, "plan": plan, "ort": ort}
+              "state": state, "memory": memory, "ranks": ranks, "plan": plan,
+              "ort": ort}
     if sys.argv[1:] and sys.argv[1] in others:
         benchmark = others[sys.argv[1]]
         result, complaints = measure_with(benchmark, sys.argv[2:])

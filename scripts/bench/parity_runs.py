@@ -50,8 +50,12 @@ class Run:
     recipe: str
 
     @property
+    def sizes(self):
+        return SIZES[self.size]
+
+    @property
     def key(self):
-        return {**dataclasses.asdict(self), "sizes": SIZES[self.size]}
+        return {**dataclasses.asdict(self), "sizes": self.sizes}
 
     @property
     def file(self):
@@ -157,7 +161,7 @@ class Study:
             path = self.model(run)
             if not path.exists():
                 wanted[path] = {"model": run.model, "seed": run.seed,
-                                "sizes": SIZES[run.size],
+                                "sizes": run.sizes,
                                 "path": str(path.with_suffix(".part"))}
         if not wanted:
             return
@@ -177,6 +181,14 @@ class Study:
     def model(self, run):
         return self.folder / f"{run.size}_{run.model}_{run.seed}.onnx"
 
+    def flags(self, run):
+        """The flags of this run, beside those of its study."""
+        return ["--recipe", run.recipe, "--dtype", run.dtype]
+
+    def more(self, summary, losses):
+        """Figures of a run beside RESULT."""
+        return {}
+
     def train(self, run, threads):
         """Trains, and writes the result in one piece."""
         work = self.folder / "work"
@@ -189,7 +201,7 @@ class Study:
              *self.settings["flags"], "--steps", str(steps), "--schedule",
              f"cosine:warmup={self.settings['warm_up']}",
              "--save-every", str(steps), "--seed", str(run.seed),
-             "--recipe", run.recipe, "--dtype", run.dtype,
+             *self.flags(run),
              *(["--threads", str(threads)] if threads else []),
              "--out", work, "--json"],
             env=environment(), stdout=subprocess.PIPE,
@@ -207,7 +219,8 @@ class Study:
                   "loss": None if diverged else summary["val_loss"],
                   "train_loss": None if diverged else statistics.mean(last),
                   "skipped": summary["skipped_steps"],
-                  "seconds": round(seconds, 2)}
+                  "seconds": round(seconds, 2),
+                  **self.more(summary, losses)}
         write(self.path(run), result)
         shutil.rmtree(work)
         return result
@@ -277,7 +290,7 @@ def write(path, value):
     os.replace(part, path)
 
 
-def begin(folder, binary, steps, scripts, facts):
+def begin(folder, binary, steps, scripts, facts, kind=Study):
     """The study of this program in the folder, made if it is not there."""
     shared = settings(binary, steps, scripts)
     name = digest(json.dumps(shared, sort_keys=True).encode())
@@ -289,16 +302,16 @@ def begin(folder, binary, steps, scripts, facts):
         os.replace(program.with_suffix(".part"), program)
     if not (study / "study.json").exists():
         write(study / "study.json", {"settings": shared, **facts})
-    return Study(study)
+    return kind(study)
 
 
-def find(folder, name):
+def find(folder, name, kind=Study):
     """The study of this name, or the only one if there is no name."""
     names = sorted(path.parent.name for path in folder.glob("*/study.json"))
     if name is None and len(names) == 1:
-        return Study(folder / names[0])
+        return kind(folder / names[0])
     if name in names:
-        return Study(folder / name)
+        return kind(folder / name)
     expected = f"the study {name}" if name else "one study"
     raise SystemExit(f"bench: {folder}: expected {expected}, found "
                      f"{', '.join(names) or 'none'}: choose one with --study")

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a model whose weights are those of another one times 1 + 1e-6 · normal
+numbers. Usage: python -m bench.perturb JSON, which says what to write:
+[{"model": FILE, "path": FILE, "seed": 0}, …]"""
+import json
+import sys
+
+import numpy
+import onnx
+from onnx import numpy_helper
+
+NOISE = 1e-6
+
+
+def perturb(model, path, seed):
+    random = numpy.random.default_rng(seed)
+    graph = onnx.load(model)
+    for weight in graph.graph.initializer:
+        # Constants have names of their own.
+        if not weight.name.endswith((".weight", ".bias")):
+            continue
+        values = numpy_helper.to_array(weight)
+        noise = 1 + NOISE * random.standard_normal(values.shape)
+        weight.CopyFrom(numpy_helper.from_array(
+            (values * noise).astype(values.dtype), weight.name))
+    onnx.save(graph, path)
+
+
+def main():
+    for wanted in json.loads(sys.argv[1]):
+        perturb(**wanted)
+
+
+if __name__ == "__main__":
+    main()
