@@ -159,8 +159,8 @@ struct StepResult {
   // The largest |update| of a weight in units of its learning rate, without
   // decoupled weight decay: |m̂ / (sqrt(v̂) + eps)|, by the moments before they
   // are rounded. About 1; Inf: an update is NaN. 0: the step is skipped. -1:
-  // not measured, because moments are float32, the optimizer keeps no mean of
-  // squares, or the step is in a file.
+  // not measured, because moments are float32 or the optimizer keeps no mean of
+  // squares.
   float update_amax = -1;
   bool skipped = false;  // a gradient or amax was not finite: nothing changed
   // Why the step was skipped, for people: the first tensor that was not finite.

@@ -159,7 +159,7 @@ const std::string& AdamWBody() {
   return body;
 }
 
-// One more maximum than there are elements: an empty tensor gives 0.
+// The maximum of an empty tensor (-Inf) becomes 0.
 constexpr char kUpdateAmax[] = R"((exp_avg, exp_avg_sq, step) => (amax) {
   new1_f = Constant <value_float: float = @one_minus_beta1> ()
   new2_f = Constant <value_float: float = @one_minus_beta2> ()
@@ -187,11 +187,8 @@ constexpr char kUpdateAmax[] = R"((exp_avg, exp_avg_sq, step) => (amax) {
   zero = CastLike (nothing, exp_avg)
   infinity = Reciprocal (zero)
   sure = Where (no_number, infinity, size)
-  flat = Constant <value_ints: ints = [-1]> ()
-  zeros = Reshape (zero, flat)
-  sizes = Reshape (sure, flat)
-  all = Concat <axis = 0> (zeros, sizes)
-  largest = ReduceMax <keepdims = 0> (all)
+  most = ReduceMax <keepdims = 0> (sure)
+  largest = Max (most, zero)
   largest_d = Cast <to: int = 11> (largest)
   whole = Div (largest_d, correction1)
   amax = Cast <to: int = 1> (whole)

@@ -18,6 +18,25 @@ CASES = [(op, attributes) for op, (_, _, attributes) in OPS.items()]
 CASES.append(("SGDMomentum", ["momentum = 0.9", "nesterov = 1"]))
 
 
+@pytest.mark.parametrize("shape", [(), (7,), (3, 33)], ids=str)
+def test_update_amax(tmp_path, bodies, shape):  # noqa: F811
+    kind = f"float[{','.join(map(str, shape))}]" if shape else "float"
+    graph = f"""g ({kind} m, {kind} v, int64 step) => (float amax) {{
+      amax = {DOMAIN}.UpdateAmax<{', '.join(ADAM)}>(m, v, step) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["UpdateAmax"])
+    rng = np.random.default_rng(3)
+    for special in (0, np.inf, np.nan):
+        m = np.asarray(rng.standard_normal(shape), np.float32)
+        v = np.asarray(np.abs(rng.standard_normal(shape)), np.float32)
+        if special:
+            m.reshape(-1)[0] = special
+        amax = assert_all_same(runner.run(m=m, v=v, step=np.asarray(3)))["amax"]
+        m, v = m.astype(np.float64), v.astype(np.float64)
+        sizes = np.abs(m / (1 - 0.9**3) / (np.sqrt(v / (1 - 0.999**3)) + 1e-8))
+        expected = np.nan_to_num(sizes, nan=np.inf, posinf=np.inf).max(initial=0)
+        assert amax == expected or abs(amax / expected - 1) < 1e-5
+
+
 @pytest.mark.parametrize("shape", [(), (7,), (3, 33), (0, 2)], ids=str)
 @pytest.mark.parametrize("op,attributes", CASES, ids=lambda x: x if isinstance(x, str) else x[-1:])
 def test_update(tmp_path, bodies, op, attributes, shape):  # noqa: F811

@@ -22,7 +22,7 @@ namespace onnx_fp8 {
 namespace {
 
 // Puts outputs in the file's order; removes outputs that only the session
-// reads.
+// reads, but for the largest update, which nothing else in the graph reads.
 void Arrange(StepGraph& step) {
   Graph& graph = *step.graph;
   std::vector<Value*> outputs;
@@ -32,6 +32,9 @@ void Arrange(StepGraph& step) {
     if (std::ranges::find(outputs, value) == outputs.end()) {
       outputs.push_back(value);
     }
+  }
+  if (!step.update_amax.empty()) {
+    outputs.push_back(graph.Find(step.update_amax));
   }
   graph.outputs = std::move(outputs);
   RemoveDeadCode(graph);
@@ -71,6 +74,7 @@ StepNotes MakeNotes(const StepGraph& step, const SessionOptions& options,
                   {"loss", step.loss},
                   {"grad_norm", step.grad_norm},
                   {"ok", step.ok},
+                  {"update_amax", step.update_amax},
                   {"loss_scale", Behind(graph, step.loss_scale)}};
   if (step.kind == StepKind::kTrain && !step.amax.empty()) {
     notes.values["amax"] = Behind(graph, step.amax);

@@ -22,7 +22,8 @@ namespace onnx_fp8 {
 namespace {
 
 // Purposes of values whose numbers a session reports, besides the loss.
-constexpr const char* kReported[] = {"grad_norm", "ok", "amax", "loss_scale"};
+constexpr const char* kReported[] = {"grad_norm", "ok", "amax", "loss_scale",
+                                     "update_amax"};
 constexpr char kGradientSum[] = "micro.grad.";
 
 bool IsWeight(Role role) {
@@ -325,6 +326,7 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
   step.grad_norm = NumberOf(graph, notes, "grad_norm", DType::kFloat);
   step.ok = NumberOf(graph, notes, "ok", DType::kBool);
   step.loss_scale = NumberOf(graph, notes, "loss_scale", DType::kFloat);
+  step.update_amax = NumberOf(graph, notes, "update_amax", DType::kFloat);
   step.loss = NumberOf(graph, notes, "loss", DType::kFloat);
   step.amax = notes.Value("amax");
   if (!step.amax.empty()) {
@@ -392,8 +394,9 @@ Amaxes DropReports(StepGraph* step) {
     return value->name != step->loss &&
            std::ranges::count(step->outputs, value->name) == 0;
   });
-  for (std::string* report : {&step->grad_norm, &step->ok, &step->amax,
-                              &step->loss_scale, &step->lr}) {
+  for (std::string* report :
+       {&step->grad_norm, &step->ok, &step->amax, &step->loss_scale,
+        &step->update_amax, &step->lr}) {
     report->clear();
   }
   return amaxes;
