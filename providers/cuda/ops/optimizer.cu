@@ -38,22 +38,27 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
-// What the elements need. It is the kernel's workspace.
+// What the elements need.
 struct Factors {
   float rate, clip, size, root, keep, beta2, decay;
   uint32_t key;  // of the draws
   ElementPlaces places;
-  // Of UpdateAmax: the largest element of m / (sqrt(v) / root + eps), and what
-  // it is divided by.
+  double correction;  // of the first moment
+};
+
+// The kernel's workspace.
+struct Space {
+  Factors factors;
+  // The amax of m / (sqrt(v) / root + eps), which UpdateAmax divides by the
+  // correction.
   DeviceAmax largest;
-  double correction;
 };
 
 // What a tensor's factors come from.
 struct Tuning {
   float lr_scale, weight_decay;
   DrawSettings draws;
-  Factors* factors;
+  Space* space;
   float* amax;  // UpdateAmax's result; null: nobody asks for it
 };
 
@@ -65,7 +70,7 @@ struct State {
   void *m_out, *v_out;
   int64_t n;
   const Factors* factors;
-  DeviceAmax* largest;  // of the factors; null: nobody asks for it
+  DeviceAmax* largest;  // null: nobody asks for it
 };
 
 // A moment that is kept as codes.
@@ -85,13 +90,12 @@ struct CodedState {
   DeviceAmax* largest;
 };
 
-// Adam's corrections. Without elements, or before them, the largest one is 0.
+// Adam's corrections.
 __device__ void Correct(const Settings& s, Factors& f) {
   double t = static_cast<double>(*s.step);
   double new1 = s.new1, new2 = s.new2;
   f.correction = 1 - pow(1 - new1, t);
   f.root = static_cast<float>(sqrt(1 - pow(1 - new2, t)));
-  f.largest = {0, 0};
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -114,15 +118,14 @@ __global__ void __launch_bounds__(kThreads)
     f.key = DrawKey(*s.seed, own.draws.stream, *s.update);
     f.places = own.draws.places;
   }
-  *own.factors = f;
+  *own.space = {f, {0, 0}};
 }
 
 // UpdateAmax's result. 0 in a skipped step.
-__device__ void WriteAmax(const bool* ok, const Factors& f, float* amax) {
-  uint32_t bits = f.largest.non_finite ? 0x7F800000u : f.largest.finite;
-  double largest = __uint_as_float(bits);
-  bool counts = !ok || *ok;
-  *amax = counts ? static_cast<float>(largest / f.correction) : 0.0f;
+__device__ void WriteAmax(const bool* ok, const Space& space, float* amax) {
+  uint32_t bits = space.largest.non_finite ? 0x7F800000u : space.largest.finite;
+  double whole = __uint_as_float(bits) / space.factors.correction;
+  *amax = !ok || *ok ? static_cast<float>(whole) : 0.0f;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
   int i = static_cast<int>(threadIdx.x);
   if (i >= many.count) return;
   const Tuning own = many.tensors[i];
-  if (own.amax) WriteAmax(s.ok, *own.factors, own.amax);
+  if (own.amax) WriteAmax(s.ok, *own.space, own.amax);
 }
 
 // The draw of element i.
@@ -362,21 +365,23 @@ __global__ void __launch_bounds__(kThreads)
   seen.AddOfBlock(x.largest);
 }
 
-__global__ void CorrectKernel(Settings s, Factors* factors) {
-  Correct(s, *factors);
+__global__ void CorrectKernel(Settings s, Space* space) {
+  Factors f = {};
+  Correct(s, f);
+  *space = {f, {0, 0}};
 }
 
 __global__ void __launch_bounds__(kThreads)
     SizesKernel(Settings s, const float* m, const float* v, int64_t n,
-                Factors* factors) {
+                Space* space) {
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   AmaxPart seen;
-  if (i < n) seen.Add(SizeOf(s, *factors, m[i], v[i]));
-  seen.AddOfBlock(&factors->largest);
+  if (i < n) seen.Add(SizeOf(s, space->factors, m[i], v[i]));
+  seen.AddOfBlock(&space->largest);
 }
 
-__global__ void AmaxKernel(const Factors* factors, float* amax) {
-  WriteAmax(nullptr, *factors, amax);
+__global__ void AmaxKernel(const Space* space, float* amax) {
+  WriteAmax(nullptr, *space, amax);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -526,7 +531,11 @@ CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
   return x;
 }
 
-size_t UpdateWorkspace(KernelContext&) { return sizeof(Factors); }
+size_t UpdateWorkspace(KernelContext&) { return sizeof(Space); }
+
+Space* SpaceOf(KernelContext& ctx) {
+  return static_cast<Space*>(ctx.Workspace(UpdateWorkspace(ctx)));
+}
 
 // Behind all other results.
 float* AmaxOut(KernelContext& ctx, const Settings& s) {
@@ -537,9 +546,7 @@ float* AmaxOut(KernelContext& ctx, const Settings& s) {
 
 Tuning TuningOf(KernelContext& ctx, const Settings& s) {
   return {ctx.Float("lr_scale", 1), ctx.Float("weight_decay", 0),
-          DrawSettingsOf(ctx),
-          static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx))),
-          AmaxOut(ctx, s)};
+          DrawSettingsOf(ctx), SpaceOf(ctx), AmaxOut(ctx, s)};
 }
 
 unsigned WarpsFor(const MomentBlocks& blocks) {
@@ -560,8 +567,8 @@ void ForStates(std::span<KernelContext> nodes, const Settings& s,
     tunings.push_back(TuningOf(ctx, s));
     const Tuning& own = tunings.back();
     states.push_back(state_of(ctx, s));
-    states.back().factors = own.factors;
-    states.back().largest = own.amax ? &own.factors->largest : nullptr;
+    states.back().factors = &own.space->factors;
+    states.back().largest = own.amax ? &own.space->largest : nullptr;
     measures |= own.amax != nullptr;
   }
   auto for_tunings = [&](void (*kernel)(Settings, Many<Tuning>)) {
@@ -624,15 +631,15 @@ void UpdateAmax(KernelContext& ctx) {
       .new1 = ctx.Float("one_minus_beta1", 0.1f),
       .new2 = ctx.Float("one_minus_beta2", 0.001f),
       .eps = ctx.Float("eps", 1e-8f)};
-  auto* factors = static_cast<Factors*>(ctx.Workspace(UpdateWorkspace(ctx)));
+  Space* space = SpaceOf(ctx);
   auto* amax = static_cast<float*>(ctx.Out(0, DType::kFloat, {}).raw());
   const int64_t n = ctx.In(0).size();
   cudaStream_t stream = QueueOf(ctx).stream();
-  Launch(CorrectKernel, 1, 1, 0, stream, s, factors);
+  Launch(CorrectKernel, 1, 1, 0, stream, s, space);
   if (n > 0) {
-    Launch(SizesKernel, BlocksFor(n), kThreads, 0, stream, s, m, v, n, factors);
+    Launch(SizesKernel, BlocksFor(n), kThreads, 0, stream, s, m, v, n, space);
   }
-  Launch(AmaxKernel, 1, 1, 0, stream, factors, amax);
+  Launch(AmaxKernel, 1, 1, 0, stream, space, amax);
 }
 
 // Inputs: x, seed, update.
