@@ -85,7 +85,10 @@ void StepMemorySum::AddCopies(const Plan& plan) {
 
 StepMemory StepMemorySum::Sum() const {
   StepMemory memory = memory_;
-  for (const auto& [name, bytes] : state_) memory.state += bytes;
+  for (const auto& [name, bytes] : state_) {
+    const bool outside = places_.IsOutside(name, bytes);
+    (outside ? memory.outside : memory.state) += bytes;
+  }
   return memory;
 }
 
