@@ -41,6 +41,20 @@ def test_divided_state_of_an_mlp_by_hand():
     assert received(forecast)["ReduceScatter"] == 4 * (ranks - 1) * part
 
 
+def test_offloaded_moments_by_hand():
+    """Two moments of each number lie on the host, and cross PCIe in a step."""
+    moments = 8 * sum(rows * columns for rows, columns in SHAPES)
+    here, away = (plan(MLP, "--batch-size", 8, "--offload", offload) for offload in ("none", "optimizer"))
+    assert (here["memory"]["outside"], here["host_bytes"]) == (0, 0)
+    assert (away["memory"]["outside"], away["host_bytes"]) == (moments, moments)
+    assert here["memory"]["total"] - away["memory"]["total"] == moments
+    update = {row["kind"]: row["ms"] for row in away["work"]}["optimizer"]
+    assert update >= 1e3 * moments / (0.92 * 64e9)
+    text = run("plan", MLP, "--loss", "cross_entropy", "--batch-size", 8, "--offload", "optimizer").stdout
+    assert "moments, in the host's memory" in text
+    assert "in each direction, at 64 GB/s" in text
+
+
 def test_flops_of_a_linear_model_by_hand(tmp_path):
     """Two layers of 16 · 16 for 64 rows: forward and wgrad of both, dgrad of the second."""
     path = tmp_path / "m.onnx"
