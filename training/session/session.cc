@@ -250,7 +250,8 @@ class Session : public TrainingSession {
     if (!options.timeline.empty()) {
       CheckTimeline(options, *provider_);
       timeline_ = std::make_unique<DeviceTimeline>(*provider_, options.timeline,
-                                                   options.timeline_steps);
+                                                   options.timeline_steps,
+                                                   OffloadsMoments(options));
     }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;

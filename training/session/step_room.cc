@@ -50,7 +50,8 @@ MemoryFit FromJson(const nlohmann::json& json) {
        " for state, ", steps.others, " for batch, constants and outputs), got ",
        device.free, " free of ", device.total,
        "; a smaller `batch_size` with a larger `grad_accum`, `dtype` bfloat16, "
-       "and ranks that divide the state (`shard`) need less");
+       "`offload=optimizer` and ranks that divide the state (`shard`) need "
+       "less");
 }
 
 }  // namespace
