@@ -61,8 +61,8 @@ def test_inspect_leaves_offloaded_moments_out():
     here, away = (json.loads(run(*flags, "--offload", offload, "--json").stdout) for offload in ("none", "optimizer"))
     assert here["memory"]["moments"] - away["memory"]["moments"] == away["memory"]["outside"] == moments
     assert here["memory"]["total"] - away["memory"]["total"] == moments
-    bound = {node["op"]: node["bound"] for node in away["roofline"]["nodes"]}
-    assert bound["AdamW"] == "host"
+    updates = [node for node in away["roofline"]["nodes"] if node["op"].endswith("AdamW")]
+    assert len(updates) == len(SHAPES) and all(node["bound"] == "host" for node in updates)
     done = run("inspect", MLP, "--state-dir", ".", "--gpu", "h100", code=2)
     assert "--state-dir: expected a step on the provider cpu, got one on a GPU" in done.stderr
 
