@@ -25,7 +25,9 @@ struct NodeProfile {
   double calls = 0;
   double milliseconds = 0;
   double flops = 0, bytes = 0;  // graph/node_cost.h
-  bool eight_bit = false;       // multiplies 8-bit floats
+  // Of these bytes: read from the host's memory, and written there again.
+  double host_bytes = 0;
+  bool eight_bit = false;  // multiplies 8-bit floats
 };
 
 // Times of collectives, and how much of them the host has waited. The rest was

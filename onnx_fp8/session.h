@@ -107,6 +107,13 @@ struct SessionOptions {
   // whose plan needs more is refused. "": no limit, but "auto" with `recompute`
   // auto. See training/step/step_limit.h.
   std::string memory;
+  // On the CPU: large tensors of the state lie in files of this folder, so that
+  // the state may be larger than the machine's memory; "": in memory. See
+  // base/file_memory.h.
+  std::string state_dir;
+  // "optimizer": a GPU's moments lie in the host's memory, and updates read and
+  // write them there; "none".
+  std::string offload = "none";
   // For a session on several ranks.
   ShardSpec shard = {};
   // Most bytes of gradients that travel together, in one call.
@@ -219,6 +226,8 @@ struct MemoryInfo {
   size_t arena_bytes = 0;  // peak of activations and temporaries
   size_t naive_bytes = 0;  // the same without sharing
   size_t state_bytes = 0;  // parameters, moments, scales
+  // Of the state: in files (state_dir), or in the host's memory (offload).
+  size_t outside_bytes = 0;
 };
 
 // A training run of one model on one provider. Not thread-safe.

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/provider.h"
 
+#include "base/check.h"
+
 namespace onnx_fp8 {
+
+std::shared_ptr<void> ExecutionProvider::AllocateOnHost(size_t /*bytes*/) {
+  Fail("[provider ", Name(),
+       "] expected a device that reads the host's memory");
+}
 
 Tensor ExecutionProvider::NewTensor(DType dtype, const Shape& shape) {
   Tensor type = Tensor::OfType(dtype, shape);

@@ -60,6 +60,10 @@ class ExecutionProvider {
   virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
   // At least 64-byte aligned, on a device 256. Errors: out of memory.
   virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;
+  // Memory of the host that a device's kernels and copies use as they use
+  // Allocate's, at the speed of the bus. Errors: out of memory; it has no such
+  // memory.
+  virtual std::shared_ptr<void> AllocateOnHost(size_t bytes);
   // Copies from the host, to the host, and within our memory. REQUIRE: the same
   // dtype and shape. `host` may be freed or overwritten after CopyIn.
   virtual void CopyIn(const Tensor& host, Tensor& ours) = 0;

@@ -31,6 +31,14 @@ bool IsBoundByMemory(const NodeProfile& node, const GpuPeaks& gpu) {
   return node.milliseconds <= 1e3 * (node.bytes / gpu.bytes);
 }
 
+const char* BoundOf(const NodeProfile& node, const GpuPeaks& gpu) {
+  const bool by_host =
+      node.host_bytes > 0 &&
+      node.milliseconds <= 1e3 * (node.host_bytes / gpu.host_bytes);
+  if (by_host) return "host";
+  return IsBoundByMemory(node, gpu) ? "memory" : "operations";
+}
+
 double MemoryBound(const ProfileReport& bound, const GpuPeaks& gpu) {
   double sum = 0;
   for (const NodeProfile& node : bound.nodes) {
@@ -53,16 +61,15 @@ Json RooflineJson(const ProfileReport& bound, const GpuPeaks& gpu) {
   json["ops"] = GroupsJson(bound, "op", &NodeProfile::op);
   json["nodes"] = Json::array();
   for (const NodeProfile& node : bound.nodes) {
-    json["nodes"].push_back(
-        {{"node", node.node},
-         {"op", node.op},
-         {"role", node.role},
-         {"fqn", node.fqn},
-         {"shape", node.shape},
-         {"ms", node.milliseconds},
-         {"flops", node.flops},
-         {"bytes", node.bytes},
-         {"bound", IsBoundByMemory(node, gpu) ? "memory" : "operations"}});
+    json["nodes"].push_back({{"node", node.node},
+                             {"op", node.op},
+                             {"role", node.role},
+                             {"fqn", node.fqn},
+                             {"shape", node.shape},
+                             {"ms", node.milliseconds},
+                             {"flops", node.flops},
+                             {"bytes", node.bytes},
+                             {"bound", BoundOf(node, gpu)}});
   }
   return json;
 }
@@ -87,8 +94,7 @@ void PrintRoofline(const ProfileReport& bound, const GpuPeaks& gpu,
     const NodeProfile& node = bound.nodes[i];
     table.Row({node.node, node.role, node.shape,
                Number(1e3 * node.milliseconds, 3), Number(node.flops / 1e9, 3),
-               Number(node.bytes / 1e6, 3),
-               IsBoundByMemory(node, gpu) ? "memory" : "operations"});
+               Number(node.bytes / 1e6, 3), BoundOf(node, gpu)});
   }
   table.Print(out);
   if (listed == bound.nodes.size()) return;
@@ -208,15 +214,12 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   }
   if (report.memory) {
     const MemoryForecast& m = *report.memory;
-    json["memory"] = {{"parameters", m.parameters},
-                      {"moments", m.moments},
-                      {"scaling", m.scaling},
-                      {"arena_peak", m.arena},
-                      {"arena_naive", m.naive},
-                      {"gradients", m.gradients},
-                      {"saved_activations", m.saved},
-                      {"fp8_copies", m.fp8_copies},
-                      {"total", m.total()}};
+    json["memory"] = {
+        {"parameters", m.parameters},   {"moments", m.moments},
+        {"scaling", m.scaling},         {"arena_peak", m.arena},
+        {"arena_naive", m.naive},       {"gradients", m.gradients},
+        {"saved_activations", m.saved}, {"fp8_copies", m.fp8_copies},
+        {"outside", m.outside},         {"total", m.total()}};
   }
   if (!report.layers.empty()) {
     json["layers"] = Json::array();
@@ -381,6 +384,10 @@ void PrintMemory(const ModelReport& report) {
   table.Row({"parameters", ByteText(m.parameters), ""});
   table.Row({"moments", ByteText(m.moments), ""});
   if (m.scaling > 0) table.Row({"FP8 scales", ByteText(m.scaling), ""});
+  if (m.outside > 0) {
+    table.Row(
+        {"other state", ByteText(m.outside), "elsewhere: not in the sum"});
+  }
   table.Row({"arena peak", ByteText(m.arena),
              "without sharing " + ByteText(m.naive)});
   table.Row({"  saved activations", ByteText(m.saved), "in the arena"});

@@ -40,6 +40,9 @@ void PrintMemory(const RankMemory& memory, const GpuPeaks& gpu,
   table.Row({"parameters", ByteText(memory.parameters)});
   table.Row({"optimizer state", ByteText(memory.optimizer)});
   if (memory.scales > 0) table.Row({"FP8 state", ByteText(memory.scales)});
+  if (memory.outside > 0) {
+    table.Row({"moments, in the host's memory", ByteText(memory.outside)});
+  }
   table.Row({"batch, constants, outputs", ByteText(memory.others)});
   table.Row({"arena", ByteText(memory.arena)});
   table.Row({"  saved activations", ByteText(memory.saved)});
@@ -61,6 +64,14 @@ void PrintWork(const Timeline& time, std::ostream& out) {
                rate ? Number(work.flops / work.seconds / 1e12, 3) : ""});
   }
   table.Print(out);
+}
+
+void PrintHostBytes(const Timeline& time, const GpuPeaks& gpu,
+                    std::ostream& out) {
+  if (time.host_bytes == 0) return;
+  out << "\nThe host's memory: " << Bytes(time.host_bytes)
+      << " in each direction, at " << Number(gpu.host_bytes / 1e9, 3)
+      << " GB/s\n";
 }
 
 void PrintCollectives(const Timeline& time, std::ostream& out) {
@@ -109,6 +120,7 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
                     {"optimizer", memory.optimizer},
                     {"scales", memory.scales},
                     {"others", memory.others},
+                    {"outside", memory.outside},
                     {"arena", memory.arena},
                     {"saved_activations", memory.saved},
                     {"gradients", memory.gradients},
@@ -140,6 +152,7 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
                 {"forward", 1e3 * time.forward},
                 {"communication", 1e3 * time.communication},
                 {"exposed", 1e3 * time.exposed}};
+  json["host_bytes"] = time.host_bytes;
   json["model_flops"] = time.model_flops;
   json[std::string(Unit(forecast)) + "_per_second"] = forecast.Speed(spec.mesh);
   json["mfu"] = forecast.Mfu();
@@ -158,6 +171,7 @@ void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
   out << "\n";
   PrintMemory(forecast.memory, cluster.gpu, out);
   PrintWork(time, out);
+  PrintHostBytes(time, cluster.gpu, out);
   PrintCollectives(time, out);
   out << "\nStep: " << Milliseconds(time.step) << " ms";
   if (time.communication > 0) {

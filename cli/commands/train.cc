@@ -477,6 +477,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
   json["peak_bytes"] = PeakBytes();
   json["arena_bytes"] = memory.arena_bytes;
   json["state_bytes"] = memory.state_bytes;
+  if (memory.outside_bytes > 0) json["outside_bytes"] = memory.outside_bytes;
   AddReceived(r.steps, &json);
   json["trains"] = InFlags(session_->Trains());
   json["out"] = out_;

@@ -25,6 +25,7 @@
 #include "training/make_provider.h"
 #include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
+#include "training/step/place_state.h"
 #include "training/step/session_checks.h"
 #include "training/step/static_scales.h"
 #include "training/step/step_from_file.h"
@@ -54,7 +55,8 @@ const char* RoleName(Role role) {
   }
 }
 
-MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
+MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
+                        const Plan& plan) {
   MemoryForecast memory;
   const Graph& graph = *step.graph;
   std::unordered_set<const Value*> bound;
@@ -63,15 +65,19 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   for (const Value* value : graph.Initializers()) {
     bool parameter =
         value->role == Role::kParameter || value->role == Role::kFrozen;
+    size_t* kind = nullptr;
     if (parameter) {
-      memory.parameters += BytesOf(*value);
+      kind = &memory.parameters;
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
-      memory.scaling += BytesOf(*value);
+      kind = &memory.scaling;
     } else if (value->role == Role::kMoment ||
                (bound.contains(value) && IsFloat(value->dtype))) {
-      memory.moments += BytesOf(*value);
+      kind = &memory.moments;
     }
+    if (!kind) continue;
+    const bool outside = LiesOutside(options, *value);
+    (outside ? memory.outside : *kind) += BytesOf(*value);
   }
   memory.arena = plan.arena_bytes;
   memory.naive = plan.naive_bytes;
@@ -109,6 +115,7 @@ class Reporter {
         provider_(KernelsOf(options.provider)),
         evaluator_(MakeEvaluator()),
         runner_(MakePassRunner(options)) {
+    CheckPlaces(options, device());
     Stopwatch stopwatch(&report_.seconds.read);
     ImportReport import;
     model_ = ImportModel(options, ImportFor::kReport, runner_, &import);
@@ -388,10 +395,13 @@ class Reporter {
     for (LayerSplit& layer : report_.layers) layer.weight = Fqn(layer.weight);
   }
 
+  // Of the step that is reported.
+  Device device() const { return gpu_ ? Device::kProvider : provider_.device; }
+
   // Chooses what runs again so that the step fits.
   void FitIntoMemory(const Shapes& shapes) {
-    const std::optional<StepLimit> limit = StepLimitOf(
-        options_, gpu_ ? Device::kProvider : provider_.device, [&]() -> size_t {
+    const std::optional<StepLimit> limit =
+        StepLimitOf(options_, device(), [&]() -> size_t {
           if (gpu_) return static_cast<size_t>(gpu_->memory);
           return provider_.device == Device::kHost ? AvailableMemory() : 0;
         });
@@ -422,6 +432,7 @@ class Reporter {
     for (const Value* value : paper.plan.states) {
       paper.state += BytesOf(*value);
     }
+    paper.state -= OutsideBytes(options_, paper.plan);
     for (const auto* values :
          {&paper.plan.feeds, &paper.plan.constants, &paper.plan.fetched}) {
       for (const Value* value : *values) paper.others += BytesOf(*value);
@@ -460,11 +471,15 @@ class Reporter {
                    runner_);
       if (provider_.device != Device::kHost) AddCopies(*step.graph);
       Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
-      report_.memory = Forecast(step, plan);
+      report_.memory = Forecast(options_, step, plan);
+      const std::string places =
+          PlacesRemark(options_, report_.memory->outside);
+      if (!places.empty()) report_.notes.push_back(places);
       report_.memory_report =
           MakeMemoryReport(plan, *step.graph, step.gradient_names);
       if (gpu_) {
-        report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_);
+        report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_,
+                                    OffloadsMoments(options_));
       }
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +

@@ -49,6 +49,7 @@ struct InitializerRow {
 struct MemoryForecast {
   size_t parameters = 0, moments = 0, scaling = 0, arena = 0, naive = 0;
   size_t gradients = 0, saved = 0, fp8_copies = 0;
+  size_t outside = 0;  // state in files or in the host's memory, no part of it
   size_t total() const { return parameters + moments + scaling + arena; }
 };
 

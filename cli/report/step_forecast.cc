@@ -12,6 +12,7 @@
 #include "providers/report/memory_report.h"
 #include "training/make_provider.h"
 #include "training/step/pipelines.h"
+#include "training/step/place_state.h"
 #include "training/step/step_graph.h"
 #include "training/step/training_model.h"
 
@@ -56,12 +57,14 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
 
 bool Sends(const Node* node) { return node && IsCollective(*node); }
 
-RankMemory MemoryOf(const StepGraph& step, const Plan& plan) {
+RankMemory MemoryOf(const SessionOptions& options, const StepGraph& step,
+                    const Plan& plan) {
   const MemoryReport report =
       MakeMemoryReport(plan, *step.graph, step.gradient_names);
   RankMemory memory;
   memory.parameters = report.Total(MemoryKind::kParameter);
-  memory.optimizer = report.Total(MemoryKind::kOptimizerState);
+  memory.outside = OutsideBytes(options, plan);  // moments
+  memory.optimizer = report.Total(MemoryKind::kOptimizerState) - memory.outside;
   memory.scales = report.Total(MemoryKind::kFp8State);
   memory.arena = plan.arena_bytes;
   size_t in_arena = 0;
@@ -124,6 +127,7 @@ std::optional<MemoryFit> FitOf(const ForecastSpec& spec,
 
 StepForecast ForecastStep(const ForecastSpec& spec) {
   const SessionOptions& options = spec.session;
+  CheckPlaces(options, Device::kProvider);
   PassRunner runner = MakePassRunner(options);
   const TrainingModel model =
       LoadTrainingModel(options, runner, ImportFor::kForecast);
@@ -148,7 +152,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     AddReport(paper.step, runner);
     FitToKernels(graph, provider.kernels, options, *evaluator, runner);
     paper.plan = MakePlan(graph, provider.kernels, provider.device);
-    const RankMemory memory = MemoryOf(paper.step, paper.plan);
+    const RankMemory memory = MemoryOf(options, paper.step, paper.plan);
     paper.arena = memory.arena;
     paper.state = memory.parameters + memory.optimizer + memory.scales;
     paper.others = memory.others;
@@ -170,9 +174,13 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   for (const std::string& note : {step.recomputed, step.moments}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
-  forecast.memory = MemoryOf(step, plan);
+  forecast.memory = MemoryOf(options, step, plan);
+  const std::string places = PlacesRemark(options, forecast.memory.outside);
+  if (!places.empty()) forecast.notes.push_back(places);
+  Cluster cluster = spec.cluster;
+  cluster.offloads = OffloadsMoments(options);
   forecast.time =
-      Simulate(plan, spec.cluster, step.graph->Find(step.gradient_names.seed));
+      Simulate(plan, cluster, step.graph->Find(step.gradient_names.seed));
   forecast.peak = options.dtype == DType::kFloat ? spec.cluster.gpu.fp32
                                                  : spec.cluster.gpu.narrow;
   return forecast;

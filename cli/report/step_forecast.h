@@ -32,8 +32,9 @@ struct ForecastSpec {
 // Bytes on one rank at the step's peak.
 struct RankMemory {
   size_t parameters = 0, optimizer = 0, scales = 0;
-  size_t others = 0;  // batch, constants, outputs
-  size_t arena = 0;   // of the plan
+  size_t others = 0;   // batch, constants, outputs
+  size_t arena = 0;    // of the plan
+  size_t outside = 0;  // moments in the host's memory; no part of `optimizer`
   // In the arena: gradients of parameters; other values that collectives read
   // or give (gathered parameters, gradients before they are added up);
   // workspaces of kernels, as far as they are known without a GPU; the rest.

@@ -179,6 +179,23 @@ class CudaProvider : public ExecutionProvider {
             }};
   }
 
+  // Pinned memory has the same address for the GPU (unified addressing).
+  std::shared_ptr<void> AllocateOnHost(size_t bytes) override {
+    void* data = nullptr;
+    cudaError_t error =
+        cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocMapped);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      Fail("out of pinned memory: the host can't give the GPU ", bytes,
+           " bytes more of its memory");
+    }
+    CheckCuda(error, "cudaHostAlloc");
+    return {data, [queue = queue_](void* memory) {
+              cudaStreamSynchronize(queue->stream());
+              cudaFreeHost(memory);
+            }};
+  }
+
   void CopyIn(const Tensor& host, Tensor& ours) override {
     host.RequireHost();
     queue_->staging().ToDevice(host.raw(), ours.raw(), host.bytes());
@@ -191,7 +208,7 @@ class CudaProvider : public ExecutionProvider {
   void Copy(const Tensor& from, Tensor& to) override {
     if (from.bytes() == 0) return;
     ONNX_FP8_CUDA(cudaMemcpyAsync(to.raw(), from.raw(), from.bytes(),
-                                  cudaMemcpyDeviceToDevice, queue_->stream()));
+                                  cudaMemcpyDefault, queue_->stream()));
   }
   void Clear(Tensor& ours) override {
     ONNX_FP8_CUDA(

@@ -13,16 +13,29 @@ namespace onnx_fp8 {
 namespace {
 
 // Without sparsity. Sources: NVIDIA's data sheets of H100 SXM and H200 SXM; for
-// B200 the "Blackwell Architecture Technical Brief", HGX B200 at 1000 W.
+// B200 the "Blackwell Architecture Technical Brief", HGX B200 at 1000 W. All
+// have PCIe 5.0 with 16 lanes: "128 GB/s", which counts both directions.
+constexpr double kPcie5 = 64e9;
 constexpr GpuPeaks kGpus[] = {
-    {"h100", 1979e12, 989e12, 67e12, 3.35e12, 18 * 20.6e9, 80e9},
-    {"h200", 1979e12, 989e12, 67e12, 4.8e12, 18 * 20.6e9, 141e9},
-    {"b200", 4500e12, 2250e12, 80e12, 8e12, 18 * 40.1e9, 180e9},
+    {"h100", 1979e12, 989e12, 67e12, 3.35e12, 18 * 20.6e9, 80e9, kPcie5},
+    {"h200", 1979e12, 989e12, 67e12, 4.8e12, 18 * 20.6e9, 141e9, kPcie5},
+    {"b200", 4500e12, 2250e12, 80e12, 8e12, 18 * 40.1e9, 180e9, kPcie5},
 };
 
 bool IsView(const Node& node, const KernelRegistry& kernels) {
   const KernelEntry* entry = kernels.Find(node.domain, node.op);
   return entry && CanBeView(node, entry->traits);
+}
+
+// The seconds of the node's bytes, at this share of the speeds: of the bytes
+// that cross the bus, or of the others, whichever takes longer.
+double SecondsOfBytes(const Node& node, const GpuPeaks& gpu, double share,
+                      bool offloads) {
+  const double bytes = CostOf(node).bytes;
+  const double host = offloads ? MomentBytesOf(node) : 0;
+  if (host == 0) return bytes / (share * gpu.bytes);
+  return std::max(std::max(bytes - 2 * host, 0.0) / (share * gpu.bytes),
+                  host / (share * gpu.host_bytes));
 }
 
 }  // namespace
@@ -61,29 +74,38 @@ double PeakOf(const Node& node, const GpuPeaks& gpu) {
   }
 }
 
+double MomentBytesOf(const Node& node) {
+  double bytes = 0;
+  for (const Value* in : node.inputs()) {
+    const bool moment = in && in->role == Role::kMoment;
+    if (moment) bytes += static_cast<double>(BytesOf(*in));
+  }
+  return bytes;
+}
+
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
-                 const Efficiency& efficiency) {
+                 const Efficiency& efficiency, bool offloads) {
   const OpKind kind = FactsOf(node).kind;
   const bool attends =
       kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
   const double share = attends ? efficiency.attention : efficiency.products;
-  const NodeCost cost = CostOf(node);
-  return std::max(cost.flops / (share * PeakOf(node, gpu)),
-                  cost.bytes / (efficiency.memory * gpu.bytes));
+  return std::max(CostOf(node).flops / (share * PeakOf(node, gpu)),
+                  SecondsOfBytes(node, gpu, efficiency.memory, offloads));
 }
 
-double LeastMilliseconds(const Node& node, const GpuPeaks& gpu) {
-  const NodeCost cost = CostOf(node);
-  return 1e3 * std::max(cost.flops / PeakOf(node, gpu), cost.bytes / gpu.bytes);
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu, bool offloads) {
+  return 1e3 * std::max(CostOf(node).flops / PeakOf(node, gpu),
+                        SecondsOfBytes(node, gpu, 1, offloads));
 }
 
 ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
-                       const GpuPeaks& gpu) {
+                       const GpuPeaks& gpu, bool offloads) {
   ProfileReport report;
   for (const Node& node : graph.nodes()) {
     if (IsView(node, kernels)) continue;
     NodeProfile row = DescribeNode(node);
-    row.milliseconds = LeastMilliseconds(node, gpu);
+    row.milliseconds = LeastMilliseconds(node, gpu, offloads);
+    if (offloads) row.host_bytes = MomentBytesOf(node);
     report.milliseconds += row.milliseconds;
     report.nodes.push_back(row);
   }

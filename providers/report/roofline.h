@@ -14,12 +14,14 @@ namespace onnx_fp8 {
 // dense products of 8-bit floats, of 16-bit floats and of floats, and bytes to
 // and from memory; to and from GPUs of its node, bytes in one direction that
 // NCCL counts on (src/graph/topo.h: 18 links of 20.6 or 40.1 GB/s). `memory`:
-// bytes that it has.
+// bytes that it has. `host_bytes`: to and from the host's memory, in one
+// direction.
 struct GpuPeaks {
   const char* name;
   double fp8, narrow, fp32, bytes;
   double node_bytes = 0;
   double memory = 0;
+  double host_bytes = 0;
 };
 
 // The GPUs that we know: SXM versions.
@@ -43,14 +45,22 @@ struct Efficiency {
   double attention = 0.35;
 };
 
+// The bytes of the moments that the node reads. If the host's memory holds them
+// (SessionOptions::offload), so many cross the bus in each direction: updates
+// write what they read.
+double MomentBytesOf(const Node& node);
+
 // The seconds that the node takes on a GPU at these shares: for its operations
-// or for its bytes, whichever takes longer.
+// or for its bytes, whichever takes longer. `offloads`: moments lie in the
+// host's memory; its bytes cross the bus in both directions at once.
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
-                 const Efficiency& efficiency);
+                 const Efficiency& efficiency, bool offloads = false);
 
 // The least time of the node: its operations at their peak take one time, its
-// bytes (node_cost.h) at the memory's peak another; this is the longer one.
-double LeastMilliseconds(const Node& node, const GpuPeaks& gpu);
+// bytes (node_cost.h) at the memory's peak another, its bytes of the host's
+// memory a third; this is the longest one.
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu,
+                         bool offloads = false);
 
 // The least time of one run of the graph on a GPU, as a profile of no steps: a
 // node takes its LeastMilliseconds. Nodes run one after the other, and nothing
@@ -58,6 +68,6 @@ double LeastMilliseconds(const Node& node, const GpuPeaks& gpu);
 // kernel makes for itself are not counted. REQUIRES: the graph is one that
 // these kernels can run (FitToKernels).
 ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
-                       const GpuPeaks& gpu);
+                       const GpuPeaks& gpu, bool offloads = false);
 
 }  // namespace onnx_fp8

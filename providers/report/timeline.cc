@@ -113,7 +113,9 @@ class Simulation {
   }
 
   double Compute(const Node& node) {
-    const double seconds = SecondsOf(node, cluster_.gpu, cluster_.efficiency);
+    const double seconds =
+        SecondsOf(node, cluster_.gpu, cluster_.efficiency, cluster_.offloads);
+    if (cluster_.offloads) time_.host_bytes += MomentBytesOf(node);
     const std::string kind = WorkOf(node);
     auto row = std::ranges::find(time_.work, kind, &WorkTotal::kind);
     if (row == time_.work.end()) row = time_.work.insert(row, {kind});

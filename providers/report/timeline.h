@@ -22,6 +22,7 @@ struct Cluster {
   // GPUs from one rank of a group to the next, by name of the group; 1 for
   // groups that are not here.
   std::map<std::string, int64_t> strides = {};
+  bool offloads = false;  // moments lie in the host's memory
 };
 
 // Nodes of one kind that compute.
@@ -53,7 +54,8 @@ struct Timeline {
   // Operations of products and attention, without the operations that only a
   // fused backward of attention needs: it counts twice its forward.
   double model_flops = 0;
-  std::vector<WorkTotal> work;          // longest first
+  double host_bytes = 0;        // from the host's memory, and as many to it
+  std::vector<WorkTotal> work;  // longest first
   std::vector<CallsTotal> collectives;  // longest first
 };
 

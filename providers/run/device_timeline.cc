@@ -122,8 +122,9 @@ class Rows {
 }  // namespace
 
 DeviceTimeline::DeviceTimeline(ExecutionProvider& provider,
-                               const std::string& file, int64_t steps)
-    : provider_(provider), file_(file), steps_(steps) {
+                               const std::string& file, int64_t steps,
+                               bool offloads)
+    : provider_(provider), file_(file), steps_(steps), offloads_(offloads) {
   if (!file_.empty()) WriteFileAtomically(file_, ChromeTrace() + "\n");
 }
 
@@ -294,7 +295,8 @@ TimelineReport DeviceTimeline::Report() const {
         const NodeCost cost = CostOf(*node);
         row->node.flops += cost.flops * per_step;
         row->node.bytes += cost.bytes * per_step;
-        if (gpu) row->least += LeastMilliseconds(*node, *gpu) * per_step;
+        if (!gpu) continue;
+        row->least += LeastMilliseconds(*node, *gpu, offloads_) * per_step;
       }
     }
   }

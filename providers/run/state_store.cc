@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/run/state_store.h"
 
+#include <memory>
+#include <utility>
+
 #include "base/check.h"
+#include "base/file_memory.h"
 #include "base/mapped_file.h"
 
 namespace onnx_fp8 {
@@ -24,7 +28,8 @@ void StateStore::Set(const std::string& name, const Tensor& value) {
   if (HaveOneType(ours, value)) {
     provider_->Assign(value, ours);
   } else {
-    ours = provider_->Clone(value);
+    ours = New(name, value.dtype(), value.shape());
+    provider_->Assign(value, ours);
   }
 }
 
@@ -34,7 +39,7 @@ void StateStore::Read(const std::string& name, const Tensor& value) {
   const bool in_place =
       here && known != tensors_.end() && HaveOneType(known->second, value);
   Tensor read = in_place ? known->second
-                : here   ? provider_->NewTensor(value.dtype(), value.shape())
+                : here   ? New(name, value.dtype(), value.shape())
                          : Tensor::Allocate(value.dtype(), value.shape());
   CopyMapped(value.raw(), value.bytes(), read.raw());
   if (here) {
@@ -54,9 +59,41 @@ TensorSource StateStore::Source(const std::string& name) const {
                       [this, name] { return Host(name); });
 }
 
+void StateStore::AddOutside(const Plan& plan) {
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    const Value& value = *plan.states[i];
+    if (!plan.bound[i] || Has(value.name)) continue;
+    if (places_.IsOutside(value.name, value.data.bytes())) {
+      Set(value.name, value.data);
+    }
+  }
+}
+
+Tensor StateStore::New(const std::string& name, DType dtype,
+                       const Shape& shape) {
+  const size_t bytes = Tensor::OfType(dtype, shape).bytes();
+  if (!places_.IsOutside(name, bytes)) {
+    return provider_->NewTensor(dtype, shape);
+  }
+  std::shared_ptr<void> memory = places_.folder.empty()
+                                     ? provider_->AllocateOnHost(bytes)
+                                     : AllocateInFile(places_.folder, bytes);
+  void* data = memory.get();
+  return Tensor::View(dtype, shape, std::move(memory), data,
+                      provider_->device());
+}
+
 size_t StateStore::bytes() const {
   size_t sum = 0;
   for (const auto& [name, tensor] : tensors_) sum += tensor.bytes();
+  return sum;
+}
+
+size_t StateStore::outside_bytes() const {
+  size_t sum = 0;
+  for (const auto& [name, tensor] : tensors_) {
+    if (places_.IsOutside(name, tensor.bytes())) sum += tensor.bytes();
+  }
   return sum;
 }
 

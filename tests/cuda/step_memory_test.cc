@@ -91,7 +91,8 @@ TEST(StepMemory, AStepThatDoesNotFitIsRefusedBeforeAnyIsTaken) {
       "and workspaces, \\d+ for state, \\d+ for batch, constants and "
       "outputs\\), "
       "got (20|19)\\d{6} free of \\d+; a smaller `batch_size` with a larger "
-      "`grad_accum`, `dtype` bfloat16, and ranks that divide the state "
+      "`grad_accum`, `dtype` bfloat16, `offload=optimizer` and ranks that "
+      "divide the state "
       "\\(`shard`\\) need less");
   for (int i = 0; i < 2; ++i) {
     try {

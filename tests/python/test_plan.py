@@ -41,6 +41,51 @@ def test_divided_state_of_an_mlp_by_hand():
     assert received(forecast)["ReduceScatter"] == 4 * (ranks - 1) * part
 
 
+def test_offloaded_moments_by_hand():
+    """Two moments of each number lie on the host, and cross PCIe in a step."""
+    moments = 8 * sum(rows * columns for rows, columns in SHAPES)
+    here, away = (plan(MLP, "--batch-size", 8, "--offload", offload) for offload in ("none", "optimizer"))
+    assert (here["memory"]["outside"], here["host_bytes"]) == (0, 0)
+    assert (away["memory"]["outside"], away["host_bytes"]) == (moments, moments)
+    assert here["memory"]["total"] - away["memory"]["total"] == moments
+    update = {row["kind"]: row["ms"] for row in away["work"]}["optimizer"]
+    assert update >= 1e3 * moments / (0.92 * 64e9)
+    text = run("plan", MLP, "--loss", "cross_entropy", "--batch-size", 8, "--offload", "optimizer").stdout
+    assert "moments, in the host's memory" in text
+    assert "in each direction, at 64 GB/s" in text
+
+
+def test_inspect_leaves_offloaded_moments_out():
+    moments = 8 * sum(rows * columns for rows, columns in SHAPES)
+    flags = ["inspect", MLP, "--loss", "cross_entropy", "--shape", "batch=4", "--gpu", "h100"]
+    here, away = (json.loads(run(*flags, "--offload", offload, "--json").stdout) for offload in ("none", "optimizer"))
+    assert here["memory"]["moments"] - away["memory"]["moments"] == away["memory"]["outside"] == moments
+    assert here["memory"]["total"] - away["memory"]["total"] == moments
+    updates = [node for node in away["roofline"]["nodes"] if node["op"].endswith("AdamW")]
+    assert len(updates) == len(SHAPES) and all(node["bound"] == "host" for node in updates)
+    done = run("inspect", MLP, "--state-dir", ".", "--gpu", "h100", code=2)
+    assert "--state-dir: expected a step on the provider cpu, got one on a GPU" in done.stderr
+
+
+def test_inspect_counts_state_in_files_apart(tmp_path):
+    """Nothing is written: the folder need not exist."""
+    flags = ["inspect", MLP, "--loss", "cross_entropy", "--shape", "batch=4", "--json"]
+    small = json.loads(run(*flags, "--state-dir", tmp_path / "state").stdout)["memory"]
+    assert small["outside"] == 0 < small["parameters"]
+    gpt = pathlib.Path(__file__).resolve().parents[2] / "samples/gpt_tiny/gpt_tiny.onnx"
+    flags = ["inspect", gpt, "--loss", "cross_entropy", "--shape", "batch=1,seq=8"]
+    here = json.loads(run(*flags, "--json").stdout)["memory"]
+    away = json.loads(run(*flags, "--state-dir", tmp_path / "state", "--json").stdout)["memory"]
+    kinds = ("parameters", "moments", "scaling")
+    assert sum(here[k] - away[k] for k in kinds) == away["outside"] == here["total"] - away["total"]
+    assert 0 < away["parameters"] < here["parameters"] and away["moments"] < here["moments"]
+    limit = (here["total"] + away["total"]) // 2
+    text = run(*flags, "--recompute", "none", "--memory", limit, "--state-dir", tmp_path / "state").stdout
+    assert "--memory: a step needs " in text and "expected a step that fits" not in text
+    assert "expected a step that fits" in run(*flags, "--recompute", "none", "--memory", limit).stdout
+    assert not (tmp_path / "state").exists()
+
+
 def test_flops_of_a_linear_model_by_hand(tmp_path):
     """Two layers of 16 · 16 for 64 rows: forward and wgrad of both, dgrad of the second."""
     path = tmp_path / "m.onnx"

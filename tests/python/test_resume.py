@@ -128,6 +128,22 @@ def test_what_else_is_kept(tmp_path, flags_of, way):
     expect_same_bits(tmp_path, [*flags_of(model), *flags])
 
 
+def test_state_in_files(tmp_path, flags_of):
+    """A run begins with its state in files and goes on without them."""
+    flags = [*flags_of("convnet"), "--save-every", CUT]
+    run("train", *flags, "--steps", STEPS, "--out", tmp_path / "whole")
+    (tmp_path / "state").mkdir()
+    done = run("train", *flags, "--steps", CUT, "--out", tmp_path / "parts", "--state-dir", tmp_path / "state", "--json")
+    summary = json.loads(done.stdout)
+    matrix = 4 * 48 * 16 * 64  # the one large weight, which has two moments
+    assert summary["outside_bytes"] == 3 * matrix < summary["state_bytes"]
+    assert f"--state-dir: 576.0 KiB of state lie in files of {tmp_path / 'state'}" in done.stderr
+    assert not list((tmp_path / "state").iterdir())
+    run("train", "--resume", "--out", tmp_path / "parts", "--steps", STEPS)
+    assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "whole")
+    assert "--state-dir" not in json.loads((tmp_path / "parts/config.json").read_text())["flags"]
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize("recipe", ["off", "delayed"])
 def test_running_statistics_and_dropout(tmp_path, flags_of, recipe, accumulation):

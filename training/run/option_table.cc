@@ -233,6 +233,18 @@ const Option kOptions[] = {
         "needs more is refused (default: no limit, but auto with "
         "`recompute=auto`)",
         "", {.field = &O::memory}),
+    Row("Chunk", "state_dir", kFile,
+        "cpu: a folder; tensors of the state of 64 KiB or more lie in files "
+        "there, which need not fit into memory and go with the process",
+        "",
+        {.field = &O::state_dir, .of_one_start = true, .of_one_rank = true}),
+    Row("Chunk", "offload", kChoice,
+        "cuda: optimizer keeps the moments in the host's memory, where updates "
+        "read and write them",
+        "none",
+        {.choices = "none|optimizer",
+         .field = &O::offload,
+         .of_one_start = true}),
     Row("Budget", "budget", kList,
         "NAME=N[k|M|G]: how much a file may ask for before a step runs: {}", "",
         {.names = BudgetNames, .of_one_start = true}),

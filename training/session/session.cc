@@ -29,6 +29,7 @@
 #include "training/step/data_parallel.h"
 #include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
+#include "training/step/place_state.h"
 #include "training/step/read_init.h"
 #include "training/step/session_checks.h"
 #include "training/step/static_scales.h"
@@ -229,7 +230,8 @@ class Session : public TrainingSession {
                                ranks ? ranks->mesh() : Mesh{},
                                ranks ? ranks->tensor_rank() : 0,
                                ranks ? ranks->shard_rank() : 0)),
-        state_(*provider_),
+        state_(*provider_,
+               StatePlacesOf(options_, provider_->device(), model_)),
         layout_(model_.graph.get(), &state_),
         order_(ranks),
         sharded_(options.shard, ranks, *model_.graph, source_.sharded),
@@ -248,7 +250,8 @@ class Session : public TrainingSession {
     if (!options.timeline.empty()) {
       CheckTimeline(options, *provider_);
       timeline_ = std::make_unique<DeviceTimeline>(*provider_, options.timeline,
-                                                   options.timeline_steps);
+                                                   options.timeline_steps,
+                                                   OffloadsMoments(options));
     }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;
@@ -361,7 +364,8 @@ class Session : public TrainingSession {
   MemoryInfo Memory() const override {
     return {.arena_bytes = arena_->bytes(),
             .naive_bytes = plans_.naive_bytes(),
-            .state_bytes = state_.bytes()};
+            .state_bytes = state_.bytes(),
+            .outside_bytes = state_.outside_bytes()};
   }
 
   ProfileReport ReportProfile() const override {
@@ -671,7 +675,7 @@ class Session : public TrainingSession {
 
   // All that the session holds besides plans.
   StepMemorySum Held() const {
-    StepMemorySum sum(provider_->CanRecord() && !profiler_);
+    StepMemorySum sum(provider_->CanRecord() && !profiler_, state_.places());
     sum.AddState(state_.tensors());
     return sum;
   }
@@ -758,7 +762,7 @@ class Session : public TrainingSession {
   }
 
   PlannedStep& Keep(PlannedStep planned) {
-    if (memory_) FindRoom(planned);
+    FindRoom(planned);
     sums_.insert(planned.step.sums.begin(), planned.step.sums.end());
     return plans_.Keep(std::move(planned));
   }
@@ -791,10 +795,12 @@ class Session : public TrainingSession {
   // Nothing of the plan is allocated yet. Errors: the device has no room.
   void FindRoom(const PlannedStep& planned) {
     StepKind kind = planned.key.kind;
-    std::string remark =
-        CheckRoom(MemoryOf(Held(), plans_.plans(), planned), *memory_);
+    const StepMemory bytes = MemoryOf(Held(), plans_.plans(), planned);
+    std::string remark = memory_ ? CheckRoom(bytes, *memory_) : "";
     bool whole = kind == StepKind::kTrain || kind == StepKind::kApply;
-    if (whole && !std::exchange(said_memory_, true)) AddRemark(remark);
+    if (!whole || std::exchange(said_memory_, true)) return;
+    AddRemark(remark);
+    AddRemark(PlacesRemark(options_, bytes.outside));
   }
 
   void AddRemark(const std::string& text) {
@@ -832,6 +838,7 @@ class Session : public TrainingSession {
 
   void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
                StartedStep* started) {
+    state_.AddOutside(planned.executor->plan());
     TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
     started->reports.emplace_back(planned.report,
                                   outputs.at(planned.report->output));

@@ -50,7 +50,8 @@ MemoryFit FromJson(const nlohmann::json& json) {
        " for state, ", steps.others, " for batch, constants and outputs), got ",
        device.free, " free of ", device.total,
        "; a smaller `batch_size` with a larger `grad_accum`, `dtype` bfloat16, "
-       "and ranks that divide the state (`shard`) need less");
+       "`offload=optimizer` and ranks that divide the state (`shard`) need "
+       "less");
 }
 
 }  // namespace
@@ -85,7 +86,10 @@ void StepMemorySum::AddCopies(const Plan& plan) {
 
 StepMemory StepMemorySum::Sum() const {
   StepMemory memory = memory_;
-  for (const auto& [name, bytes] : state_) memory.state += bytes;
+  for (const auto& [name, bytes] : state_) {
+    const bool outside = places_.IsOutside(name, bytes);
+    (outside ? memory.outside : memory.state) += bytes;
+  }
   return memory;
 }
 

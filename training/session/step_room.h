@@ -10,10 +10,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "collectives/mesh.h"
 #include "providers/plan/plan.h"
 #include "providers/provider.h"
+#include "providers/run/state_places.h"
 #include "training/session/plan_cache.h"
 #include "training/step/fit_memory.h"
 
@@ -24,6 +26,8 @@ struct StepMemory {
   size_t arena = 0;   // results and workspaces: one block, which they share
   size_t state = 0;   // parameters, moments, scales; shared by name
   size_t others = 0;  // batches, constants and outputs of each
+  // State that lies outside of the provider's memory; it is no part of `state`.
+  size_t outside = 0;
 
   size_t total() const { return arena + state + others; }
 };
@@ -33,7 +37,8 @@ class StepMemorySum {
  public:
   // `records`: whether a step keeps its results and hands out copies, as one
   // that is recorded does.
-  explicit StepMemorySum(bool records) : records_(records) {}
+  explicit StepMemorySum(bool records, StatePlaces places = {})
+      : records_(records), places_(std::move(places)) {}
 
   // State that is there, whether or not a plan reads it. A plan that is added
   // later knows better how large its state will be.
@@ -51,6 +56,7 @@ class StepMemorySum {
   void AddShared(const Plan& plan);
 
   bool records_;
+  StatePlaces places_;
   StepMemory memory_;
   std::set<const Quantizer*> quantizers_;
   std::map<std::string, size_t> state_;  // by name

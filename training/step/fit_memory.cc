@@ -14,6 +14,7 @@
 #include "graph/node_notes.h"
 #include "graph/passes/repeated_blocks.h"
 #include "providers/report/memory_report.h"
+#include "training/step/place_state.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -37,12 +38,12 @@ const Value* FirstResult(const Node& node) {
 // may be fused away, or be state that is updated in place.
 class CostsOfPlan {
  public:
-  CostsOfPlan(const Plan& plan, const Hardware& hardware) {
+  CostsOfPlan(const Plan& plan, const Hardware& hardware, bool offloads) {
     for (const Step& step : plan.steps) {
       const Value* first = FirstResult(*step.node);
       if (!first) continue;
       const double seconds =
-          SecondsOf(*step.node, hardware.gpu, hardware.efficiency);
+          SecondsOf(*step.node, hardware.gpu, hardware.efficiency, offloads);
       all_seconds_ += seconds;
       by_name_[first->name].seconds = seconds;
       if (step.workspace >= 0) {
@@ -122,7 +123,8 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
 }
 
 // What frees memory and is the user's to decide, in numbers.
-std::string HintsFor(const PaperStep& step, const SessionOptions& options) {
+std::string HintsFor(const PaperStep& step, const SessionOptions& options,
+                     bool on_device) {
   std::vector<std::string> hints;
   const auto saves = [&](const std::string& choice, size_t bytes,
                          const std::string& of) {
@@ -144,7 +146,8 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options) {
   if (gradients > 0 && step.step.kind == StepKind::kTrain && !step.is_in_file) {
     saves("`release_gradients`", gradients, "gradients of parameters");
   }
-  if (step.moments > 0 && !step.is_in_file) {
+  const bool outside = OffloadsMoments(options) || !options.state_dir.empty();
+  if (step.moments > 0 && !outside && !step.is_in_file) {
     saves("`moments=bfloat16`", step.moments / 2, "half of the moments");
     saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
   }
@@ -154,6 +157,13 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options) {
   if (options.shard.what == Sharding::kNone && !step.is_in_file) {
     saves("`shard=parameters` with two ranks", step.state / 2,
           "half of the state");
+  }
+  if (on_device && step.moments > 0 && !outside) {
+    saves("`offload=optimizer`", step.moments,
+          "moments, which the host's memory holds then");
+  }
+  if (!on_device && step.state > 0 && !outside) {
+    saves("`state_dir`", step.state, "state, which files hold then");
   }
   return Joined(hints);
 }
@@ -175,7 +185,7 @@ class MemorySearch {
     const PaperStep first = plan_({});
     fit_.before = fit_.after = first.total() + reserve_;
     if (fit_.fits()) return fit_;
-    fit_.hints = HintsFor(first, options_);
+    fit_.hints = HintsFor(first, options_, reserve_ > 0);
     const bool has_backward = !first.step.gradient_names.seed.empty();
     if (fit_.is_searched && has_backward) Search(first);
     return fit_;
@@ -183,7 +193,7 @@ class MemorySearch {
 
  private:
   void Search(const PaperStep& first) {
-    const CostsOfPlan costs(first.plan, hardware_);
+    const CostsOfPlan costs(first.plan, hardware_, OffloadsMoments(options_));
     size_t excess = fit_.before - fit_.limit;
     std::set<std::string> last;
     for (int i = 0; i < kMostPlans && !fit_.fits(); ++i) {
@@ -195,7 +205,7 @@ class MemorySearch {
       tried.after = step.total() + reserve_;
       if (tried.after < fit_.after) {
         fit_ = tried;
-        fit_.hints = HintsFor(step, options_);
+        fit_.hints = HintsFor(step, options_, reserve_ > 0);
       }
       if (excess == kAll) break;
       const bool stands = tried.again == last;

@@ -43,8 +43,8 @@ void Staging::ToDevice(const void* host, void* device, size_t bytes) {
     size_t n = std::min(kBlockBytes, bytes - at);
     Block& block = FreeBlock();
     std::memcpy(block.data, from + at, n);
-    ONNX_FP8_CUDA(cudaMemcpyAsync(to + at, block.data, n,
-                                  cudaMemcpyHostToDevice, stream_));
+    ONNX_FP8_CUDA(
+        cudaMemcpyAsync(to + at, block.data, n, cudaMemcpyDefault, stream_));
     ONNX_FP8_CUDA(cudaEventRecord(block.copied, stream_));
   }
 }
@@ -55,8 +55,8 @@ void Staging::ToHost(const void* device, void* host, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kBlockBytes) {
     size_t n = std::min(kBlockBytes, bytes - at);
     Block& block = FreeBlock();
-    ONNX_FP8_CUDA(cudaMemcpyAsync(block.data, from + at, n,
-                                  cudaMemcpyDeviceToHost, stream_));
+    ONNX_FP8_CUDA(
+        cudaMemcpyAsync(block.data, from + at, n, cudaMemcpyDefault, stream_));
     ONNX_FP8_CUDA(cudaEventRecord(block.copied, stream_));
     ONNX_FP8_CUDA(cudaEventSynchronize(block.copied));
     std::memcpy(to + at, block.data, n);

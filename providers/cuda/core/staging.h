@@ -9,7 +9,8 @@
 namespace onnx_fp8::cuda {
 
 // Copies between ordinary memory of the host and the device, through blocks of
-// pinned memory that take turns.
+// pinned memory that take turns. The device's side may be pinned memory, too
+// (ExecutionProvider::AllocateOnHost).
 class Staging {
  public:
   explicit Staging(cudaStream_t stream) : stream_(stream) {}

@@ -360,8 +360,7 @@ void Variadic(KernelContext& ctx) {
   Tensor out[] = {ctx.Out(0, ctx.In(0).dtype(), shape)};
   if (ctx.num_inputs() == 1) {
     ONNX_FP8_CUDA(cudaMemcpyAsync(out[0].raw(), in[0].raw(), in[0].bytes(),
-                                  cudaMemcpyDeviceToDevice,
-                                  QueueOf(ctx).stream()));
+                                  cudaMemcpyDefault, QueueOf(ctx).stream()));
     return;
   }
   if (AllAlike(ctx)) {

@@ -210,8 +210,7 @@ void BitCast(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
   Tensor& y = ctx.Out(0, BitCastTarget(ctx), x.shape());
   if (x.bytes() == 0) return;
-  ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(),
-                                cudaMemcpyDeviceToDevice,
+  ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(), cudaMemcpyDefault,
                                 QueueOf(ctx).stream()));
 }
 
@@ -223,7 +222,7 @@ void Convert(const Queue& queue, const std::string& where, const void* x,
   if (dtype == to_dtype) {
     ONNX_FP8_CUDA(cudaMemcpyAsync(to, x,
                                   static_cast<size_t>(n) * ByteSize(dtype),
-                                  cudaMemcpyDeviceToDevice, queue.stream()));
+                                  cudaMemcpyDefault, queue.stream()));
     return;
   }
   auto blocks = static_cast<unsigned>(DivideUp(DivideUp(n, 4), kPerBlock));

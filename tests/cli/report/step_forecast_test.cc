@@ -194,6 +194,40 @@ TEST(StepForecast, ComputesAgainWhatDoesNotFit) {
   EXPECT_EQ(ForecastStep(spec).fit->limit, 80000000000u);
 }
 
+// All of them cross the bus once in each direction.
+TEST(StepForecast, OffloadedMomentsAreNotOnTheGpu) {
+  TempDir dir;
+  ForecastSpec spec = SpecOf(Options(WriteMlp(dir, false)), {});
+  constexpr size_t kMomentBytes = 8 * (kIn * kHidden + kHidden * kClasses);
+  const StepForecast here = ForecastStep(spec);
+  spec.session.offload = "optimizer";
+  const StepForecast away = ForecastStep(spec);
+  EXPECT_EQ(here.memory.outside, 0u);
+  EXPECT_EQ(away.memory.outside, kMomentBytes);
+  EXPECT_EQ(away.memory.optimizer, here.memory.optimizer - kMomentBytes);
+  EXPECT_EQ(away.memory.total(), here.memory.total() - kMomentBytes);
+  EXPECT_EQ(here.time.host_bytes, 0);
+  EXPECT_EQ(away.time.host_bytes, static_cast<double>(kMomentBytes));
+  EXPECT_GT(away.time.compute, here.time.compute);
+  EXPECT_EQ(away.notes.back(),
+            "`offload`: 1.5 KiB of moments lie in the host's memory");
+  // A limit counts the GPU's bytes only.
+  spec.session.memory = std::to_string(away.memory.total() + kDeviceReserve);
+  EXPECT_TRUE(ForecastStep(spec).fit->fits());
+  spec.session.offload = "none";
+  const StepForecast tight = ForecastStep(spec);
+  EXPECT_GT(tight.fit->before, away.memory.total() + kDeviceReserve);
+}
+
+TEST(StepForecast, AGpuHasNoStateInFiles) {
+  TempDir dir;
+  ForecastSpec spec = SpecOf(Options(WriteMlp(dir, false)), {});
+  spec.session.state_dir = dir.path();
+  EXPECT_TRUE(ErrorOf([&] {
+                ForecastStep(spec);
+              }).starts_with("`state_dir`: expected a step on the provider "));
+}
+
 // A language model of linear layers of 32 features.
 std::string WriteTokens(const TempDir& dir, int64_t words) {
   constexpr int64_t kFeatures = 32;

@@ -43,6 +43,32 @@ output c
   EXPECT_DOUBLE_EQ(bound.nodes[0].milliseconds, 1e3 * 2 * 8 * 8 * 500 / 1000.0);
 }
 
+// So many bytes go in each direction at once.
+TEST(Roofline, MomentsOfTheHostCrossTheBus) {
+  auto graph = ParseGraph(R"(
+input x: float[8]
+moment m: float[1000]
+y: float[1000] = Neg(m)
+z: float[1000] = Add(y, x)
+output z
+)");
+  GpuPeaks gpu = kGpu;
+  gpu.host_bytes = 10;
+  auto node = graph->nodes().begin();
+  EXPECT_EQ(MomentBytesOf(*node), 4000);
+  EXPECT_DOUBLE_EQ(LeastMilliseconds(*node, gpu), 1e3 * 8000 / 100.0);
+  EXPECT_DOUBLE_EQ(LeastMilliseconds(*node, gpu, true), 1e3 * 4000 / 10.0);
+  EXPECT_DOUBLE_EQ(SecondsOf(*node, gpu, {.memory = 0.5}, true),
+                   4000 / (0.5 * 10));
+  const ProfileReport bound = Roofline(*graph, ReshapeAsView(), gpu, true);
+  EXPECT_EQ(bound.nodes[0].host_bytes, 4000);
+  gpu.host_bytes = 1e9;  // the other bytes take no time, its operations do
+  EXPECT_DOUBLE_EQ(LeastMilliseconds(*node, gpu, true), 1e3 * 1000 / 1000.0);
+  EXPECT_EQ(MomentBytesOf(*++node), 0);
+  EXPECT_EQ(LeastMilliseconds(*node, gpu, true), LeastMilliseconds(*node, gpu));
+  for (const GpuPeaks& known : KnownGpus()) EXPECT_EQ(known.host_bytes, 64e9);
+}
+
 TEST(Roofline, DriversNamesOfGpus) {
   auto found = [](const char* device) {
     const GpuPeaks* gpu = FindGpu(device);

@@ -70,8 +70,8 @@ output c
 
   // Two steps of a recording, after those before the timeline.
   TimelineReport Run(std::vector<RecordedWork> works, int64_t steps = 2,
-                     int64_t ran = 4) {
-    DeviceTimeline timeline(provider_, file_, steps);
+                     int64_t ran = 4, bool offloads = false) {
+    DeviceTimeline timeline(provider_, file_, steps, offloads);
     const size_t recording = timeline.AddRecording(std::move(works));
     for (int64_t i = 0; i < ran; ++i) {
       timeline.BeginStep();
@@ -130,6 +130,16 @@ TEST_F(DeviceTimelineTest, KernelsBelongToNodesInTheOrderOfTheRecording) {
   EXPECT_NEAR(relu.node.milliseconds, 0.015, 1e-9);
   EXPECT_NEAR(relu.gap, (0.004 + 0.001) / 2, 1e-9);
   EXPECT_EQ(RowOf(report, "device to device").node.role, "inputs and results");
+}
+
+// 4.8 MB at 64 GB/s.
+TEST_F(DeviceTimelineTest, MomentsOfTheHostCrossTheBus) {
+  graph_->Find("x")->role = Role::kMoment;
+  provider_.list = {At(kKernel, "exp", 10, 90, 1, 7),
+                    At(kKernel, "exp", 100, 180, 1, 8)};
+  const TimelineReport report =
+      Run({{{nodes_[0]}, Lane::kHost, Counts(1, 0)}}, 2, 4, true);
+  EXPECT_NEAR(RowOf(report, "Exp").least, 0.075, 1e-6);
 }
 
 TEST_F(DeviceTimelineTest, CollectivesHaveAStreamOfTheirOwn) {

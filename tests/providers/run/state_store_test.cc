@@ -7,7 +7,10 @@
 
 #include "base/mapped_file.h"
 #include "providers/cpu/cpu_provider.h"
+#include "tests/graph/parse.h"
 #include "tests/providers/device_provider.h"
+#include "tests/support/forwarding_provider.h"
+#include "tests/support/mapped_bytes.h"
 #include "tests/training/files.h"
 
 namespace onnx_fp8 {
@@ -45,6 +48,79 @@ TEST(StateStore, ATensorStaysWhereItIs) {
   EXPECT_FALSE(shared.SharesDataWith(store.Get("w")));
   store.Erase("w");
   EXPECT_FALSE(store.Has("w"));
+}
+
+// What is large lies in files, whoever sets it.
+TEST(StateStore, LargeTensorsLieInFiles) {
+  TempDir dir;
+  constexpr int64_t kLarge = StatePlaces::kLeastInFile / sizeof(float);
+  auto cpu = MakeCpuProvider();
+  StateStore store(*cpu, {.folder = dir.path(), .on_host = {}});
+  store.Set("w", Tensor::Zeros(DType::kFloat, {kLarge}));
+  store.Read("v", Tensor::Zeros(DType::kFloat, {kLarge}));
+  store.Set("small", Tensor::Zeros(DType::kFloat, {kLarge - 1}));
+  const size_t mapped = 2 * StatePlaces::kLeastInFile;
+  EXPECT_EQ(MappedBytesOf(dir.path()), mapped);
+  EXPECT_EQ(store.outside_bytes(), mapped);
+  EXPECT_EQ(store.bytes(), mapped + 4 * (kLarge - 1));
+  store.Get("w").Reshaped({kLarge}).data<float>()[kLarge - 1] = 3;
+  store.Erase("v");
+  EXPECT_EQ(DoubleAt(store.Host("w"), kLarge - 1), 3);
+  EXPECT_EQ(MappedBytesOf(dir.path()), StatePlaces::kLeastInFile);
+}
+
+// A device that counts the bytes that it takes of the host's memory.
+class DeviceBesideHost : public ForwardingProvider {
+ public:
+  explicit DeviceBesideHost(size_t* bytes)
+      : ForwardingProvider(MakeDeviceProvider()), bytes_(bytes) {}
+  std::shared_ptr<void> AllocateOnHost(size_t bytes) override {
+    *bytes_ += bytes;
+    return Allocate(bytes);
+  }
+
+ private:
+  size_t* bytes_;
+};
+
+TEST(StateStore, NamedTensorsLieOnADevicesHost) {
+  size_t on_host = 0;
+  DeviceBesideHost device(&on_host);
+  StateStore store(device, {.folder = "", .on_host = {"m", "n"}});
+  store.Set("w", Floats({1, 2, 3}));
+  EXPECT_EQ(on_host, 0u);
+  store.Set("m", Floats({4, 5}));
+  store.Set("m", Floats({6, 7}));  // in place
+  EXPECT_EQ(on_host, 8u);
+  EXPECT_EQ(store.outside_bytes(), 8u);
+  EXPECT_TRUE(Identical(store.Host("m"), Floats({6, 7})));
+}
+
+// An executor finds the first values in their place.
+TEST(StateStore, APlansFirstValuesGetTheirPlace) {
+  auto graph = ParseGraph(R"(
+input x: float[2]
+moment m: float[2]
+moment n: float[2]
+param w: float[2]
+y: float[2] = Add(m, x)
+z: float[2] = Add(n, y)
+v: float[2] = Add(w, z)
+output v
+update m = y
+update w = v
+)");
+  size_t on_host = 0;
+  DeviceBesideHost device(&on_host);
+  StateStore store(device, {.folder = "", .on_host = {"m", "n"}});
+  const Plan plan =
+      MakePlan(*graph, CpuKernels(), Device::kProvider, device.queue());
+  store.AddOutside(plan);
+  EXPECT_EQ(on_host, 8u);  // nothing moves n, and w lies on the device
+  EXPECT_TRUE(store.Has("m") && !store.Has("n") && !store.Has("w"));
+  EXPECT_TRUE(Identical(store.Host("m"), graph->Find("m")->data));
+  store.AddOutside(plan);
+  EXPECT_EQ(on_host, 8u);
 }
 
 class StateFromFile : public testing::Test {

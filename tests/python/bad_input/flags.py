@@ -93,6 +93,7 @@ for name, words, flags in [
      ["--recipe", "delayed,history:9000000000000000000"]),
     ("margin_beyond_floats", "margin: expected -100 to 100, got 9999", ["--recipe", "delayed,margin:9999"]),
     ("whole_of_nothing", "--whole: the model has no input positions, only x, labels", ["--whole", "positions"]),
+    ("offload_of_what_is_none", "--offload: expected none or optimizer, got parameters", ["--offload", "parameters"]),
     ("tune_on_the_cpu", "--tune: expected the provider cuda, got cpu", ["--tune"]),
     ("nondeterministic_on_the_cpu", "--nondeterministic: expected the provider cuda, got cpu", ["--nondeterministic"]),
     ("smoothing_below_zero", "--label-smoothing: expected 0 to 1, got -0.1", ["--label-smoothing=-0.1"]),
@@ -153,6 +154,10 @@ for name, words, flags in [
      ["--recompute", "head.*"]),
     ("memory_that_is_too_small",
      "expected a step that fits into 1 bytes (--memory), got one that needs ", ["--memory", "1"]),
+    ("state_dir_that_does_not_exist",
+     "--state-dir: [none] expected a folder for new files: No such file or directory", ["--state-dir", "none"]),
+    ("state_dir_that_is_a_file",
+     "--state-dir: [m.onnx] expected a folder for new files: Not a directory", ["--state-dir", "m.onnx"]),
     ("include_that_matches_nothing",
      "[m.onnx] --include head.* matches no matrix product; `onnx-fp8 inspect` lists them",
      ["--include", "w,head.*", "--recipe", "tensorwise"]),
@@ -186,6 +191,8 @@ for name, words, flags in [
 for name, words, flags in [
     ("class_axis_of_the_batch", "--class-axis: expected 1 to 1 for \"y\" of shape [2,3], got 0", ["--class-axis", "0"]),
     ("class_axis_beyond_the_rank", "--class-axis: expected 1 to 1 for \"y\" of shape [2,3], got 2", ["--class-axis", "2"]),
+    ("offload_on_the_cpu", "--offload: expected a step on a GPU, got one on the provider cpu, for which --state-dir ",
+     ["--offload", "optimizer"]),
     ("class_weights_of_another_number", "--class-weights: expected 3 numbers, one for each class, got 2",
      ["--class-weights", "1,2"]),
 ]:

@@ -60,7 +60,8 @@ TEST(FitMemory, HintsAtWhatTheOptionsLeave) {
             "moments), `moments=fp8` saves up to 12 bytes (three quarters of "
             "them), half of the samples in `batch_size` saves up to 100 bytes "
             "(half of the arena), `shard=parameters` with two ranks saves up "
-            "to 12 bytes (half of the state)");
+            "to 12 bytes (half of the state), `state_dir` saves up to 24 bytes "
+            "(state, which files hold then)");
   options.recompute = {};
   options.memory = "100";
   options.shard.what = Sharding::kParameters;
@@ -70,7 +71,8 @@ TEST(FitMemory, HintsAtWhatTheOptionsLeave) {
             "expected a step that fits into 100 bytes (`memory`), got one that "
             "needs 224 bytes; the step does not say where its backward begins, "
             "so nothing can be computed again, half of the samples in "
-            "`batch_size` saves up to 100 bytes (half of the arena)");
+            "`batch_size` saves up to 100 bytes (half of the arena), "
+            "`state_dir` saves up to 24 bytes (state, which files hold then)");
   PaperStep file = PlanOf(StepKind::kTrain, &graph);
   file.is_in_file = true;
   EXPECT_EQ(ComplaintOf(options, file), ComplaintOf(options, bfloat16));

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/file_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "tests/support/mapped_bytes.h"
+#include "tests/training/files.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr size_t kTwoPages = 8192;
+
+TEST(FileMemory, LiesInAFileWithoutAName) {
+  TempDir dir;
+  {
+    auto memory = AllocateInFile(dir.path(), kTwoPages - 1);
+    auto other = AllocateInFile(dir.path(), 1);
+    EXPECT_EQ(MappedBytesOf(dir.path()), kTwoPages + kTwoPages / 2);
+    EXPECT_TRUE(NamesIn(dir.path()).empty());
+    auto* bytes = static_cast<char*>(memory.get());
+    EXPECT_TRUE(std::all_of(bytes, bytes + kTwoPages - 1,
+                            [](char byte) { return byte == 0; }));
+    std::fill_n(bytes, kTwoPages - 1, 'a');
+    EXPECT_EQ(*static_cast<char*>(other.get()), 0);
+    EXPECT_EQ(bytes[kTwoPages - 2], 'a');
+  }
+  EXPECT_EQ(MappedBytesOf(dir.path()), 0u);
+}
+
+TEST(FileMemory, OfNoFolderIsAnError) {
+  TempDir dir;
+  EXPECT_EQ(ErrorOf([&] { AllocateInFile(dir / "none", 1); }),
+            "[" + (dir / "none") +
+                "] expected a folder for new files: No such file or "
+                "directory");
+}
+
+// A limit on file sizes acts like a full disk: the room is taken at once.
+TEST(FileMemory, ADiskWithoutRoomIsAnError) {
+  TempDir dir;
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small{kTwoPages, before.rlim_max};
+  auto handler = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string error =
+      ErrorOf([&] { AllocateInFile(dir.path(), kTwoPages + 1); });
+  const std::string fits =
+      ErrorOf([&] { AllocateInFile(dir.path(), kTwoPages); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(error, "[" + dir.path() +
+                       "] expected room for 8193 bytes more: File too large");
+  EXPECT_EQ(fits, "");
+  EXPECT_TRUE(NamesIn(dir.path()).empty());
+}
+
+}  // namespace
+}  // namespace onnx_fp8

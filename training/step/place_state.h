@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The options `state_dir` and `offload`: which state lies outside of the memory
+// of a session's provider.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "onnx_fp8/session.h"
+#include "onnx_fp8/tensor.h"
+#include "providers/plan/plan.h"
+#include "providers/run/state_places.h"
+#include "training/step/training_model.h"
+
+namespace onnx_fp8 {
+
+// Whether a GPU's moments lie in the host's memory.
+bool OffloadsMoments(const SessionOptions& options);
+
+// Errors: OptionError: an option that a provider with this place of its memory
+// does not have.
+void CheckPlaces(const SessionOptions& options, Device device);
+
+// The places of a session's state. Errors: CheckPlaces'; AllocateInFile's, of
+// the folder.
+StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
+                          const TrainingModel& model);
+
+// The same for a plan on paper.
+bool LiesOutside(const SessionOptions& options, const Value& state);
+size_t OutsideBytes(const SessionOptions& options, const Plan& plan);
+
+// Where these bytes of state lie; "": the options ask for no place.
+std::string PlacesRemark(const SessionOptions& options, size_t bytes);
+
+}  // namespace onnx_fp8
