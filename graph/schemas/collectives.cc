@@ -104,7 +104,7 @@ std::vector<OpDefinition> CollectiveOps() {
        InferAllReduce,
        facts(Collective::kAllReduce)},
       {"AllGather",
-       {group, ranks, {"rows", AttributeKind::kInt}},
+       {group, ranks, {"rows", AttributeKind::kInt}, bucket},
        kOneRank,
        InferAllGather,
        facts(Collective::kAllGather)},
