@@ -2,6 +2,7 @@
 #include "training/step/pipelines.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -224,16 +225,32 @@ Passes LossPasses(const StepSource& source) {
            }}};
 }
 
+// Most bytes of the sums that are one call. By default a call in a long ring
+// has about as many bytes as the ring's links carry during its hops.
+int64_t BytesOfSums(const StepSource& source) {
+  if (source.bucket_bytes >= 0) return source.bucket_bytes;
+  const int64_t ranks = std::max(source.mesh.dp, source.mesh.replicate);
+  return std::max(int64_t{25} << 20, ranks * (int64_t{2} << 20));
+}
+
+// By default each layer that repeats is one call.
+int64_t BytesOfGathers(const StepSource& source) {
+  return source.bucket_bytes >= 0 ? source.bucket_bytes
+                                  : std::numeric_limits<int64_t>::max();
+}
+
 // The last passes: they look at the order of the nodes. Gathers move ahead of
 // sums in buckets, not the other way round.
 Passes CollectivePasses(const StepSource& source) {
   Passes list;
   if (source.mesh.data_ranks() == 1) return list;
-  list.push_back({"BucketReductions", [bytes = source.bucket_bytes](Graph& g) {
+  list.push_back({"BucketReductions", [bytes = BytesOfSums(source)](Graph& g) {
                     BucketReductions(g, bytes);
                   }});
   if (source.shard.what != Sharding::kNone) {
-    list.push_back({"GatherAhead", GatherAhead});
+    list.push_back({"GatherAhead", [bytes = BytesOfGathers(source)](Graph& g) {
+                      GatherAhead(g, bytes);
+                    }});
   }
   return list;
 }
