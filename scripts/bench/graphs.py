@@ -191,7 +191,7 @@ class Llama:
         with w.module(f"{name}.input_layernorm"):
             y = self.norm(x, f"{name}.input_layernorm")
         y = self.attention(y, f"{name}.self_attn")
-        with w.module(f"{name}.residual"):
+        with w.module(name):
             x = w.node("Add", x, y)
         with w.module(f"{name}.post_attention_layernorm"):
             y = self.norm(x, f"{name}.post_attention_layernorm")
