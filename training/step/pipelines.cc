@@ -225,15 +225,15 @@ Passes LossPasses(const StepSource& source) {
            }}};
 }
 
-// Most bytes of the sums that are one call. By default a call in a long ring
-// has about as many bytes as the ring's links carry during its hops.
+// Most bytes of the sums that are one call.
 int64_t BytesOfSums(const StepSource& source) {
-  if (source.bucket_bytes >= 0) return source.bucket_bytes;
-  const int64_t ranks = std::max(source.mesh.dp, source.mesh.replicate);
-  return std::max(int64_t{25} << 20, ranks * (int64_t{2} << 20));
+  const Mesh& mesh = source.mesh;
+  return source.bucket_bytes >= 0
+             ? source.bucket_bytes
+             : DefaultBucketBytes(std::max(mesh.dp, mesh.replicate));
 }
 
-// By default each layer that repeats is one call.
+// Most bytes of a layer that are gathered in one call; by default all.
 int64_t BytesOfGathers(const StepSource& source) {
   return source.bucket_bytes >= 0 ? source.bucket_bytes
                                   : std::numeric_limits<int64_t>::max();
