@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/dependence.h"
+#include "graph/op_facts.h"
 #include "training/ranks/gather_layers.h"
 #include "training/ranks/node_places.h"
 
@@ -26,10 +28,11 @@ class Mover {
 
   void Run() {
     const auto layers = FindGatherLayers(places_.order(), bytes_);
-    Node* begin = FirstBesideGathers(layers);
+    Node* begin = FirstOfBatch();
     size_t place = 0;
     for (size_t i = 0; i < layers.size(); ++i) {
-      // The gathers start before the reader of layer `before`, or before all.
+      // Layers before … i - 1 do not count. The gathers start before the reader
+      // of the layer in front of these, or before all that reads the batch.
       size_t before = i;
       int64_t between = 0;
       while (before > place &&
@@ -43,14 +46,14 @@ class Mover {
   }
 
  private:
-  // The first node that is no gather of a layer.
-  Node* FirstBesideGathers(const std::vector<GatherLayer>& layers) const {
-    std::unordered_set<const Node*> gathers;
-    for (const GatherLayer& layer : layers) {
-      gathers.insert(layer.gathers.begin(), layer.gathers.end());
-    }
+  // The first node that does not depend on state alone: what the gathers need
+  // of the nodes before it is there.
+  Node* FirstOfBatch() const {
+    std::unordered_set<const Value*> known;
     for (Node* node : places_.order()) {
-      if (!gathers.contains(node)) return node;
+      if (!DependsOnStateAlone(*node, known)) return node;
+      if (FactsOf(*node).collective == Collective::kAllGather) continue;
+      known.insert(node->outputs().begin(), node->outputs().end());
     }
     return nullptr;
   }

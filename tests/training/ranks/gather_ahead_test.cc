@@ -122,6 +122,24 @@ output y
             "ga:8 gc:8 gb s:7 t:7 y");
 }
 
+// The gathers of the first layer stand behind what one of them needs.
+TEST(GatherAhead, OperandsOfTheFirstLayer) {
+  EXPECT_EQ(OrderOf(R"(
+input x: float[4]
+param a: float[2]
+param b: float[2]
+square: float[2] = Mul(b, b)
+sum: float[2] = onnx_fp8.AllReduce<group="dp", ranks=2, reduction="sum">(square)
+u: float[4] = Neg(x)
+ga: float[4] = onnx_fp8.AllGather<group="dp", ranks=2>(a)
+gb: float[4] = onnx_fp8.AllGather<group="dp", ranks=2>(sum)
+y: float[4] = Sum(u, ga, gb)
+output y
+)",
+                    kAnyBytes),
+            "square sum ga:1 gb:1 u y");
+}
+
 // What is gathered from gathered values waits for them, so it moves nowhere.
 TEST(GatherAhead, GathersOfGatheredValues) {
   EXPECT_EQ(OrderOf(R"(
