@@ -160,23 +160,28 @@ void Communicator::AllReduce(Reduction reduction, DType dtype,
   }
 }
 
-void Communicator::AllGather(const void* x, void* y, size_t bytes) {
-  const size_t ranks = static_cast<size_t>(size());
+void Communicator::AllGather(std::span<const Transfer> tensors) {
+  const size_t ranks = static_cast<size_t>(size()), bytes = CountOf(tensors);
   wire_bytes_->all_gather += Received("AllGather", bytes, 1);
   if (bytes == 0) return;
-  if (bytes <= message_bytes_) {
-    Gather(x, y, bytes);
+  if (tensors.size() == 1 && bytes <= message_bytes_) {
+    Gather(tensors[0].x, tensors[0].y, bytes);
     return;
   }
-  const auto* from = static_cast<const std::byte*>(x);
-  auto* to = static_cast<std::byte*>(y);
-  std::vector<std::byte> received(ranks * message_bytes_);
-  for (size_t begin = 0; begin < bytes; begin += message_bytes_) {
-    const size_t n = std::min(message_bytes_, bytes - begin);
-    Gather(from + begin, received.data(), n);
-    for (size_t r = 0; r < ranks; ++r) {
-      std::memcpy(to + r * bytes + begin, received.data() + r * n, n);
-    }
+  const size_t most = std::min(bytes, message_bytes_);
+  std::vector<std::byte> sent(most), received(ranks * most);
+  for (size_t begin = 0; begin < bytes; begin += most) {
+    const size_t n = std::min(most, bytes - begin);
+    ForEachPiece(tensors, begin, n, [&](const Piece& p) {
+      std::memcpy(sent.data() + p.at, At(p.tensor->x, p.begin), p.count);
+    });
+    Gather(sent.data(), received.data(), n);
+    ForEachPiece(tensors, begin, n, [&](const Piece& p) {
+      for (size_t r = 0; r < ranks; ++r) {
+        std::memcpy(At(p.tensor->y, r * p.tensor->count + p.begin),
+                    received.data() + r * n + p.at, p.count);
+      }
+    });
   }
 }
 

@@ -27,7 +27,8 @@ struct WireBytes {
   bool operator==(const WireBytes&) const = default;
 };
 
-// The data of one tensor in a call. `count`: of y.
+// The data of one tensor in a call. `count`: of y, or the bytes of a gather's
+// x.
 struct Transfer {
   const void* x;
   void* y;
@@ -74,7 +75,12 @@ class Communicator {
                  std::span<const Transfer> tensors);
   // Every rank gets in y (size() · bytes) the x (bytes) of each rank, one after
   // the other.
-  void AllGather(const void* x, void* y, size_t bytes);
+  void AllGather(const void* x, void* y, size_t bytes) {
+    const Transfer one = {x, y, bytes};
+    AllGather({&one, 1});
+  }
+  // The same for several tensors, which travel as one.
+  void AllGather(std::span<const Transfer> tensors);
   // The ranks add up x (size() · count). Rank r gets block r of the sum in
   // y (count).
   void ReduceScatter(DType dtype, const void* x, void* y, size_t count) {

@@ -116,8 +116,11 @@ struct SessionOptions {
   std::string offload = "none";
   // For a session on several ranks.
   ShardSpec shard = {};
-  // Most bytes of gradients that travel together, in one call.
-  int64_t bucket_bytes = int64_t{25} << 20;
+  // Most bytes of gradients, or of the gathered weights of a layer that
+  // repeats, that travel together, in one call; 0: each tensor alone; -1:
+  // gradients of 25 MiB, or of 2 MiB for each rank of a ring if that is more,
+  // and whole layers. See training/ranks/bucket_reductions.h, gather_ahead.h.
+  int64_t bucket_bytes = -1;
   // Whether ranks go on with a step while they send and receive.
   bool overlap = true;
   // Micro-batches per optimizer step.

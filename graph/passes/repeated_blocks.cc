@@ -10,18 +10,10 @@
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
 #include "graph/print.h"
+#include "graph/repeated_runs.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// Most nodes of a block. The search compares each node with so many others.
-constexpr size_t kMostNodes = 4096;
-
-// Nodes begin … begin + length - 1 repeat with this period.
-struct Run {
-  size_t begin = 0, length = 0, period = 0;
-  size_t end() const { return begin + length; }
-};
 
 class Finder {
  public:
@@ -43,17 +35,16 @@ class Finder {
     }
   }
 
-  // Runs in the part [begin, end) of the nodes.
-  void Search(size_t begin, size_t end) {
-    const Run run = LongestRun(begin, end);
-    if (run.length == 0) return;
-    Search(begin, run.begin);
-    runs_.push_back(Cut(run));
-    Search(run.end(), end);
+  std::vector<RepeatedBlocks> Run() const {
+    std::vector<RepeatedBlocks> found;
+    const auto has_product = [&](size_t begin, size_t end) {
+      return HasProduct(begin, end);
+    };
+    for (const RepeatedRun& run : FindRepeatedRuns(labels_, has_product)) {
+      found.push_back(Cut(run));
+    }
+    return found;
   }
-
-  size_t size() const { return nodes_.size(); }
-  std::vector<RepeatedBlocks> Take() { return std::move(runs_); }
 
  private:
   static std::string LabelOf(const Node& node) {
@@ -78,31 +69,9 @@ class Finder {
                        });
   }
 
-  // The longest run of two or more blocks with a layer; of equally long ones,
-  // the one with the shortest period.
-  Run LongestRun(size_t begin, size_t end) const {
-    Run best;
-    for (size_t p = 1; p <= std::min((end - begin) / 2, kMostNodes); ++p) {
-      size_t equal = 0;  // nodes before i that equal the node one period later
-      for (size_t i = begin; i + p <= end; ++i) {
-        if (i + p < end && labels_[i] == labels_[i + p]) {
-          ++equal;
-          continue;
-        }
-        const Run run{i - equal, equal + p, p};
-        if (equal >= p && run.length > best.length &&
-            HasProduct(run.begin, run.begin + p)) {
-          best = run;
-        }
-        equal = 0;
-      }
-    }
-    return best;
-  }
-
   // Bytes that cross each place of the run: results of earlier nodes that nodes
   // from there on read.
-  std::vector<size_t> BytesAcross(const Run& run) const {
+  std::vector<size_t> BytesAcross(const RepeatedRun& run) const {
     std::vector<size_t> more(run.length + 2), less(run.length + 2);
     for (size_t i = 0; i < run.end(); ++i) {
       for (const Value* out : nodes_[i]->outputs()) {
@@ -122,7 +91,7 @@ class Finder {
     return across;
   }
 
-  RepeatedBlocks Cut(const Run& run) const {
+  RepeatedBlocks Cut(const RepeatedRun& run) const {
     const std::vector<size_t> across = BytesAcross(run);
     size_t best = 0;
     double least = 0;  // bytes of a cut
@@ -166,16 +135,13 @@ class Finder {
   std::vector<Node*> nodes_;  // that compute activations, in order
   std::vector<int> labels_;
   std::unordered_map<const Value*, size_t> last_reader_;
-  std::vector<RepeatedBlocks> runs_;
 };
 
 }  // namespace
 
 std::vector<RepeatedBlocks> FindRepeatedBlocks(
     const std::vector<Node*>& nodes) {
-  Finder finder(nodes);
-  finder.Search(0, finder.size());
-  return finder.Take();
+  return Finder(nodes).Run();
 }
 
 }  // namespace onnx_fp8

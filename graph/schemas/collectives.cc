@@ -11,7 +11,8 @@
 //                  gradient of x is the sum of the ranks' gradients.
 // AllReduce and ReduceScatter take float, double, int32 and int64. Nodes with
 // the same number `bucket` stand side by side and do the same for other
-// tensors; a provider may send them in one call.
+// tensors; a provider may send them in one call. A bucket of AllReduce or
+// ReduceScatter has one dtype.
 //
 // A body is what one rank does, so a step that was built for one rank runs
 // anywhere. There is none for more ranks (passes/expand.h).
@@ -104,7 +105,7 @@ std::vector<OpDefinition> CollectiveOps() {
        InferAllReduce,
        facts(Collective::kAllReduce)},
       {"AllGather",
-       {group, ranks, {"rows", AttributeKind::kInt}},
+       {group, ranks, {"rows", AttributeKind::kInt}, bucket},
        kOneRank,
        InferAllGather,
        facts(Collective::kAllGather)},

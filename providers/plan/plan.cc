@@ -61,9 +61,12 @@ size_t CheckedBytes(const Value& value) {
 // Collectives that run in one call: one of them, or a bucket.
 using CollectiveCall = std::vector<int>;  // steps
 
+// A gather sends bytes, whatever their dtype.
 bool InOneBucket(const Node& a, const Node& b) {
   return a.Int("bucket", 0) != 0 && a.Int("bucket", 0) == b.Int("bucket", 0) &&
-         a.op == b.op && a.in(0)->dtype == b.in(0)->dtype &&
+         a.op == b.op &&
+         (a.in(0)->dtype == b.in(0)->dtype ||
+          FactsOf(a).collective == Collective::kAllGather) &&
          a.Int("ranks", 1) == b.Int("ranks", 1) &&
          a.String("group", "") == b.String("group", "") &&
          a.String("reduction", "") == b.String("reduction", "");

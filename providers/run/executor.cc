@@ -112,6 +112,10 @@ void AddTimes(std::span<const Step> steps, Clock::time_point begin,
   }
 }
 
+int64_t BytesOfElement(const Value& value) {
+  return static_cast<int64_t>(ByteSize(StoredAs(value)));
+}
+
 // Bytes that a rank receives in a Run of the plan, for each group, by
 // ReceivedBytes: for providers that do not send through a Communicator.
 // Broadcasts, which no training step has, do not count.
@@ -120,11 +124,13 @@ std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
   for (size_t i = 0; i < plan.steps.size(); i += plan.steps[i].together) {
     if (!IsCollective(*plan.steps[i].node)) continue;
     const Node& node = *plan.steps[i].node;
-    int64_t count = 0;  // of all operands of the call
+    // Of all operands of the call; gathers count bytes.
+    const bool gathers = FactsOf(node).collective == Collective::kAllGather;
+    int64_t count = 0, element = gathers ? 1 : BytesOfElement(*node.in(0));
     for (size_t j = i; j < i + plan.steps[i].together; ++j) {
-      count += NumElements(*plan.steps[j].node->in(0)->shape);
+      const Value& x = *plan.steps[j].node->in(0);
+      count += NumElements(*x.shape) * (gathers ? BytesOfElement(x) : 1);
     }
-    const auto element = static_cast<int64_t>(ByteSize(StoredAs(*node.in(0))));
     const int64_t received =
         ReceivedBytes(node.op, count, element, node.Int("ranks", 1));
     WireBytes& bytes = all[node.String("group", "")];

@@ -2,6 +2,7 @@
 """ONNX models of any size, node by node as torch.onnx.export writes them, made
 without PyTorch. Usage: python -m bench.graphs NAME FILE, where NAME is llama_7b
 or one of LLAMA3."""
+import contextlib
 import pathlib
 import sys
 
@@ -19,14 +20,26 @@ class Writer:
 
     def __init__(self, external=None, absent=False):
         self.nodes, self.weights = [], []
+        self._module = ""
         self._external, self._end, self._absent = external, 0, absent
         self._random = numpy.random.default_rng(0)
 
     def node(self, op, *inputs, **attributes):
         name = f"{op.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], f"node_{name}",
-                                           **attributes))
+        node = helper.make_node(op, inputs, [name], f"node_{name}",
+                                **attributes)
+        if self._module:
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes",
+                                    value=str(["", self._module, name]))
+        self.nodes.append(node)
         return name
+
+    @contextlib.contextmanager
+    def module(self, name):
+        """Nodes belong to this module, as PyTorch's exporter says it."""
+        outer, self._module = self._module, name
+        yield
+        self._module = outer
 
     def ints(self, *values):
         return self.node("Constant", value_ints=values)
@@ -137,31 +150,54 @@ class Llama:
         angle = w.node("Concat", angle, angle, axis=-1)
         self.cos, self.sin = w.node("Cos", angle), w.node("Sin", angle)
 
-    def layer(self, x, name):
+    def attention(self, y, name):
         w, width = self.w, self.width
-        y = self.norm(x, f"{name}.input_layernorm")
-        q, k, v = (self.split_heads(
-            w.linear(y, f"{name}.self_attn.{part}_proj", width,
-                     heads * self.head), heads)
-            for part, heads in (("q", self.heads), ("k", self.keys),
-                                ("v", self.keys)))
-        kt = w.node("Transpose", self.repeat(self.rotate(k)),
-                    perm=[0, 1, 3, 2])
-        v = self.repeat(v)
-        scores = w.node("Mul", w.node("MatMul", self.rotate(q), kt),
-                        w.number(self.head ** -0.5))
-        p = w.node("Softmax", w.node("Add", scores, self.mask), axis=-1)
-        y = w.node("Transpose", w.node("MatMul", p, v), perm=[0, 2, 1, 3])
-        y = w.node("Reshape", y, self.shape(self.batch, self.seq, width),
-                   allowzero=1)
-        x = w.node("Add", x,
-                   w.linear(y, f"{name}.self_attn.o_proj", width, width))
-        y = self.norm(x, f"{name}.post_attention_layernorm")
-        gate, up = (w.linear(y, f"{name}.mlp.{part}_proj", width, self.hidden)
-                    for part in ("gate", "up"))
-        y = w.node("Mul", w.node("Mul", gate, w.node("Sigmoid", gate)), up)
-        return w.node("Add", x, w.linear(y, f"{name}.mlp.down_proj",
-                                         self.hidden, width))
+        parts = []
+        for part, heads in (("q", self.heads), ("k", self.keys),
+                            ("v", self.keys)):
+            with w.module(f"{name}.{part}_proj"):
+                x = w.linear(y, f"{name}.{part}_proj", width,
+                             heads * self.head)
+            with w.module(f"{name}.heads"):
+                x = self.split_heads(x, heads)
+                x = x if part == "v" else self.rotate(x)
+                parts.append(x if part == "q" else self.repeat(x))
+        q, k, v = parts
+        with w.module(name):
+            kt = w.node("Transpose", k, perm=[0, 1, 3, 2])
+            scores = w.node("Mul", w.node("MatMul", q, kt),
+                            w.number(self.head ** -0.5))
+            p = w.node("Softmax", w.node("Add", scores, self.mask), axis=-1)
+            y = w.node("Transpose", w.node("MatMul", p, v), perm=[0, 2, 1, 3])
+            y = w.node("Reshape", y, self.shape(self.batch, self.seq, width),
+                       allowzero=1)
+        with w.module(f"{name}.o_proj"):
+            return w.linear(y, f"{name}.o_proj", width, width)
+
+    def mlp(self, y, name):
+        w, parts = self.w, []
+        for part in ("gate", "up"):
+            with w.module(f"{name}.{part}_proj"):
+                parts.append(w.linear(y, f"{name}.{part}_proj", self.width,
+                                      self.hidden))
+        gate, up = parts
+        with w.module(f"{name}.act"):
+            y = w.node("Mul", w.node("Mul", gate, w.node("Sigmoid", gate)), up)
+        with w.module(f"{name}.down_proj"):
+            return w.linear(y, f"{name}.down_proj", self.hidden, self.width)
+
+    def layer(self, x, name):
+        w = self.w
+        with w.module(f"{name}.input_layernorm"):
+            y = self.norm(x, f"{name}.input_layernorm")
+        y = self.attention(y, f"{name}.self_attn")
+        with w.module(name):
+            x = w.node("Add", x, y)
+        with w.module(f"{name}.post_attention_layernorm"):
+            y = self.norm(x, f"{name}.post_attention_layernorm")
+        y = self.mlp(y, f"{name}.mlp")
+        with w.module(name):
+            return w.node("Add", x, y)
 
     def write(self, path, nodes=0):
         """With `nodes`, as many layers as give about that number of nodes."""

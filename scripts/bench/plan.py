@@ -24,13 +24,19 @@ BF16 = ("--recipe", "off")
 FP8 = ("--recipe", "tensorwise", "--filter-fqns", "lm_head")
 FP8_BF16_GATHER = (*FP8, "--gather-dtype", "bfloat16")
 ROWWISE = ("--recipe", "rowwise", "--filter-fqns", "lm_head")
-# Share of the forward that runs a second time: torchtitan's selective
-# recomputation keeps every second product.
-RECOMPUTED = {"none": 0, "selective": 0.5, "full": 1}
+# Modules of a layer that run a second time with torchtitan's selective
+# recomputation. Its list keeps the results of attention and of the first, third,
+# … product in 16 bits (q, k, v, output, gate, up, down). It does not name FP8
+# products, so all of them run again. The norm in front of a layer is one node
+# with the residual sum that the layer keeps, so it is kept, too.
+ALWAYS = ("*.heads", "*.post_attention_layernorm", "*.act")
+SELECTIVE = {BF16: (*ALWAYS, "*.k_proj", "*.o_proj", "*.up_proj"),
+             FP8: (*ALWAYS, "*_proj")}
 WHY = {
     "power": "the GPUs are limited to 500 W of 700 W, the data sheet's peaks "
              "are not",
-    "recompute": "what runs again counts as a share of the forward",
+    "recompute": "what runs again is torchtitan's list; torch.compile may keep "
+                 "more of it",
     "rowwise": "cuBLAS multiplies rows and columns of scales slower than one "
                "scale; both have one peak here",
     "guess": "local batch and recomputation are not published: 1 sample and "
@@ -40,8 +46,6 @@ WHY = {
     "small": "the smallest batch: what does not grow with it is missing here "
              "(launches of kernels, above all); "
              "most of this error is not explained",
-    "calls": "each weight is a call of its own, where FSDP2 sends a layer in one; "
-             "in a ring of 512 GPUs the hops alone take 2.4 ms of each call",
 }
 
 
@@ -77,25 +81,25 @@ def fsdp(model, ranks, batch, flags, recompute, published, why, source,
                flags, gpu, recompute, published, why, source)
 
 
-SELECTIVE = ("power", "recompute")
+LIMITED = ("power", "recompute")
 ROWS = [
     fsdp("8B", 8, 1, FP8, "none", 6667.6, ("power", "small"), NC, seq=4096),
-    fsdp("8B", 8, 1, BF16, "selective", 6150, SELECTIVE, AO),
-    fsdp("8B", 8, 1, FP8, "selective", 7689.5, SELECTIVE, AO),
-    fsdp("8B", 8, 1, ROWWISE, "selective", 6768, ("rowwise", *SELECTIVE), AO),
-    fsdp("8B", 8, 2, BF16, "selective", 6667, SELECTIVE, TT),
-    fsdp("8B", 8, 2, FP8, "selective", 8532, SELECTIVE, TT),
-    fsdp("8B", 128, 2, BF16, "selective", 6514, SELECTIVE, TT),
-    fsdp("8B", 128, 2, FP8, "selective", 8380, SELECTIVE, TT),
+    fsdp("8B", 8, 1, BF16, "selective", 6150, LIMITED, AO),
+    fsdp("8B", 8, 1, FP8, "selective", 7689.5, LIMITED, AO),
+    fsdp("8B", 8, 1, ROWWISE, "selective", 6768, ("rowwise", *LIMITED), AO),
+    fsdp("8B", 8, 2, BF16, "selective", 6667, LIMITED, TT),
+    fsdp("8B", 8, 2, FP8, "selective", 8532, LIMITED, TT),
+    fsdp("8B", 128, 2, BF16, "selective", 6514, LIMITED, TT),
+    fsdp("8B", 128, 2, FP8, "selective", 8380, LIMITED, TT),
     fsdp("8B", 32, 2, FP8, "selective", 10938, ("recompute",), WF, H200),
     fsdp("8B", 64, 2, FP8, "selective", 10753, ("recompute",), WF, H200),
     Row("70B FP8, FP8 gather, FSDP 32 TP 8, 256 H100, 16 x 8192", "llama3_70b",
         "dp=32,tp=8", 512, 8192, FP8, GRAND_TETON, "full", 829,
         ("power", "tensor"), TT),
-    fsdp("70B", 256, 1, BF16, "full", 956, ("calls", "guess"), BLOG),
-    fsdp("70B", 256, 1, FP8, "full", 1430, ("calls", "guess"), BLOG),
-    fsdp("70B", 512, 1, BF16, "full", 960, ("calls", "guess"), BLOG),
-    fsdp("70B", 512, 1, FP8, "full", 1448, ("calls", "guess"), BLOG),
+    fsdp("70B", 256, 1, BF16, "full", 956, ("guess",), BLOG),
+    fsdp("70B", 256, 1, FP8, "full", 1430, ("guess",), BLOG),
+    fsdp("70B", 512, 1, BF16, "full", 960, ("guess",), BLOG),
+    fsdp("70B", 512, 1, FP8, "full", 1448, ("guess",), BLOG),
 ]
 NOT_MODELED = [
     ("8B with context parallelism, 32K to 256K tokens", TT),
@@ -133,11 +137,14 @@ def forecast(binary, path, mesh, batch, seq, *flags):
     return json.loads(done.stdout)
 
 
-def predicted(plan, recompute):
-    """Tokens per second, with some of the forward a second time."""
-    ms = plan["ms"]
-    return plan["tokens_per_second"] * ms["step"] / (
-        ms["step"] + RECOMPUTED[recompute] * ms["forward"])
+def recomputes(row):
+    """Flags of `plan` for what the published run computes again."""
+    if row.recompute == "none":
+        return ()
+    if row.recompute == "full":
+        return ("--recompute", "blocks")
+    globs = SELECTIVE[BF16 if row.flags == BF16 else FP8]
+    return ("--recompute", ",".join(globs))
 
 
 def measure(_, binary, python, scripts, work):
@@ -147,8 +154,8 @@ def measure(_, binary, python, scripts, work):
     for row in ROWS:
         say(row.name)
         plan = forecast(binary, files[row.model], row.mesh, row.batch, row.seq,
-                        *row.gpu, *row.flags)
-        speed = predicted(plan, row.recompute)
+                        *row.gpu, *row.flags, *recomputes(row))
+        speed = plan["tokens_per_second"]
         rows.append({**dataclasses.asdict(row), "predicted": speed,
                      "error": speed / row.published - 1, "plan": plan})
     gathers = []
@@ -189,10 +196,10 @@ def markdown(result):
         "Tokens per second and GPU, FSDP of all parameters. The prediction is "
         "that of `onnx-fp8 plan` for a Llama 3 of the same shape, with its "
         "default shares of the peaks (products 78 %, memory 92 %, attention "
-        "35 %), the same for all rows. These plans keep all activations; "
-        "where the published run computes some again, the table adds that "
-        "share of the forward's time (selective: half, full: all). MFU is "
-        "that of the plan without it.", "",
+        "35 %), the same for all rows. The plans compute again what the "
+        "published runs do: with \"full\" each layer (`--recompute blocks`); "
+        "with \"selective\" all of a layer but its first norm, attention and, in "
+        "16 bits, every second product, as torchtitan's list says.", "",
         report.table(heads, table), "",
         *(f"{n}. {source}" for n, source in enumerate(sources, 1)), "",
         "Why rows are off by more than 15 %, by number of the row:", "",
@@ -201,10 +208,9 @@ def markdown(result):
         "## FP8 gathers", "",
         "The same run with weights that travel in bfloat16 and in FP8, "
         "milliseconds. Published: about 5 % of speed (source "
-        f"{sources.index(BLOG) + 1}). A weight that travels in bfloat16 is "
-        "gathered once: its FP8 copy stays until the backward. FP8 parts are "
-        "gathered twice, with the same bytes in all, and need less memory. On "
-        "many GPUs the second call costs its hops.", "",
+        f"{sources.index(BLOG) + 1}). Both are gathered once for the forward and "
+        "once for the backward, a layer in one call. In FP8 a call has half "
+        "the bytes and as many hops.", "",
         report.table(["model", "GPUs", "gathers, bf16", "gathers, FP8",
                       "step, bf16", "step, FP8"], gathers), "",
         "## Not modeled", "",

@@ -229,6 +229,32 @@ output y
   EXPECT_EQ(errors, "");
 }
 
+// A bucket of gathers with several dtypes, one of them with fewer rows than the
+// ranks have.
+TEST(CudaRanks, GathersOfABucket) {
+  const std::string errors = RunProcesses(2, [](Communicator& ranks) {
+    const std::shared_ptr<Graph> graph = ParseGraph(R"(
+input x: float[3]
+h: float16[3] = Cast<to=10>(x)
+a: float[6] = onnx_fp8.AllGather<group="dp", ranks=2, bucket=1>(x)
+b: float[5] = onnx_fp8.AllGather<group="dp", ranks=2, rows=5, bucket=1>(x)
+c: float16[6] = onnx_fp8.AllGather<group="dp", ranks=2, bucket=1>(h)
+wide: float[6] = Cast<to=1>(c)
+y: float[17] = Concat<axis=0>(a, b, wide)
+output y
+)");
+    std::vector<float> all = Numbers(0, 3), want;
+    const std::vector<float> second = Numbers(1, 3);
+    all.insert(all.end(), second.begin(), second.end());
+    for (size_t count : {6, 5, 6}) {
+      want.insert(want.end(), all.begin(),
+                  all.begin() + static_cast<ptrdiff_t>(count));
+    }
+    ExpectResult(graph, ranks, Numbers(ranks.rank(), 3), want);
+  });
+  EXPECT_EQ(errors, "");
+}
+
 struct RankResult {
   std::vector<float> losses;
   int64_t received = 0;  // bytes of the last step

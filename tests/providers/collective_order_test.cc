@@ -183,6 +183,30 @@ output f
   EXPECT_EQ(StepOf(plan, "d").together, 1u);
 }
 
+// A gather sends bytes, so a bucket of gathers may have several dtypes. It has
+// one group.
+TEST(CollectiveFlightsTest, BucketsOfGathers) {
+  const auto graph = ParseGraph(R"(
+input x: float[64]
+input h: float16[64]
+a: float[128] = onnx_fp8.AllGather<group="dp", ranks=2, bucket=1>(x)
+b: float16[128] = onnx_fp8.AllGather<group="dp", ranks=2, bucket=1>(h)
+c: float[128] = onnx_fp8.AllGather<group="tp", ranks=2, bucket=1>(x)
+d: float[128] = onnx_fp8.AllGather<group="tp", ranks=2>(x)
+output a
+output b
+output c
+output d
+)");
+  Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  EXPECT_EQ(CollectivesOf(plan),
+            (std::vector<std::string>{"a", "b", "c", "d"}));
+  EXPECT_EQ(StepOf(plan, "a").together, 2u);
+  EXPECT_EQ(StepOf(plan, "c").together, 1u);
+  EXPECT_EQ(StepOf(plan, "d").together, 1u);
+}
+
 // Operands stay where they are until a collective is done: `wide` does not end
 // when the ReduceScatter begins. An all-reduce takes its operand's place.
 TEST(CollectiveFlightsTest, OperandsKeepTheirMemory) {

@@ -145,6 +145,7 @@ void ExpectAllGather(Communicator& ranks) {
     }
     return x;
   };
+  std::vector<std::vector<uint8_t>> expected_of_all;
   for (size_t bytes : kCounts) {
     std::vector<uint8_t> expected;
     for (int r = 0; r < ranks.size(); ++r) {
@@ -155,7 +156,18 @@ void ExpectAllGather(Communicator& ranks) {
     std::vector<uint8_t> y(expected.size());
     ranks.AllGather(x.data(), y.data(), bytes);
     EXPECT_EQ(y, expected);
+    expected_of_all.push_back(std::move(expected));
   }
+  // All of them in one call.
+  std::vector<std::vector<uint8_t>> x, y;
+  std::vector<Transfer> tensors;
+  for (size_t bytes : kCounts) {
+    x.push_back(data(ranks.rank(), bytes));
+    y.emplace_back(bytes * static_cast<size_t>(ranks.size()));
+    tensors.push_back({x.back().data(), y.back().data(), bytes});
+  }
+  ranks.AllGather(tensors);
+  EXPECT_EQ(y, expected_of_all);
 }
 
 void ExpectReduceScatter(Communicator& ranks) {

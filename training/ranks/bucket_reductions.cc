@@ -127,6 +127,11 @@ class Joiner {
 
 }  // namespace
 
+int64_t DefaultBucketBytes(int64_t ranks) {
+  constexpr int64_t kMebibyte = int64_t{1} << 20;
+  return std::max(25 * kMebibyte, 2 * kMebibyte * ranks);
+}
+
 void BucketReductions(Graph& graph, int64_t bytes) {
   int64_t number = 0;
   for (const std::string& axis : kSampleAxes) {

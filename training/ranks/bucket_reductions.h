@@ -16,4 +16,9 @@ namespace onnx_fp8 {
 // same number `bucket`. REQUIRES: known shapes.
 void BucketReductions(Graph& graph, int64_t bytes);
 
+// The bytes of a bucket in a ring of so many ranks, unless the user chooses
+// others: 25 MiB, or in a long ring about as many as its links carry during the
+// hops of a call (collectives/ring_cost.h), 2 MiB for each rank.
+int64_t DefaultBucketBytes(int64_t ranks);
+
 }  // namespace onnx_fp8

@@ -90,9 +90,10 @@ const Option kOptions[] = {
         "widest format in which divided weights travel", "fp8",
         {.choices = "fp8|bfloat16|float32", .of_one_start = true}),
     Row("Ranks", "bucket_bytes", kInt,
-        "gradients travel together, with at most so many bytes in a call",
-        "26214400",
-        {.min = 0, .field = &O::bucket_bytes, .of_one_start = true}),
+        "gradients, and the gathered weights of a layer, travel together, with "
+        "at most so many bytes in a call (default: gradients of 26214400, or "
+        "of 2097152 for each rank if that is more, and whole layers)",
+        "", {.min = 0, .field = &O::bucket_bytes, .of_one_start = true}),
     Row("Job", "job_secret", kFile,
         "the ranks of torchrun know each other by the secret in this file "
         "(default: the variable ONNX_FP8_JOB_SECRET, else a new one that rank "

@@ -2,6 +2,7 @@
 #include "training/step/pipelines.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -224,16 +225,32 @@ Passes LossPasses(const StepSource& source) {
            }}};
 }
 
+// Most bytes of the sums that are one call.
+int64_t BytesOfSums(const StepSource& source) {
+  const Mesh& mesh = source.mesh;
+  return source.bucket_bytes >= 0
+             ? source.bucket_bytes
+             : DefaultBucketBytes(std::max(mesh.dp, mesh.replicate));
+}
+
+// Most bytes of a layer that are gathered in one call; by default all.
+int64_t BytesOfGathers(const StepSource& source) {
+  return source.bucket_bytes >= 0 ? source.bucket_bytes
+                                  : std::numeric_limits<int64_t>::max();
+}
+
 // The last passes: they look at the order of the nodes. Gathers move ahead of
 // sums in buckets, not the other way round.
 Passes CollectivePasses(const StepSource& source) {
   Passes list;
   if (source.mesh.data_ranks() == 1) return list;
-  list.push_back({"BucketReductions", [bytes = source.bucket_bytes](Graph& g) {
+  list.push_back({"BucketReductions", [bytes = BytesOfSums(source)](Graph& g) {
                     BucketReductions(g, bytes);
                   }});
   if (source.shard.what != Sharding::kNone) {
-    list.push_back({"GatherAhead", GatherAhead});
+    list.push_back({"GatherAhead", [bytes = BytesOfGathers(source)](Graph& g) {
+                      GatherAhead(g, bytes);
+                    }});
   }
   return list;
 }

@@ -67,7 +67,7 @@ struct StepSource {
   // parameters among it; training/ranks/shard_parameters.h.
   ShardSpec shard = {};
   std::map<std::string, Shape> sharded = {};
-  int64_t bucket_bytes = 0;  // see BucketReductions
+  int64_t bucket_bytes = -1;  // see SessionOptions
   // Not null: `model` is a training step (training/step/step_from_file.h), and
   // its own graph is run.
   const FileStep* step = nullptr;

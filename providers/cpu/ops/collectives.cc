@@ -2,6 +2,7 @@
 //
 // The ops of graph/schemas/collectives.cc, by the communicator of their group.
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "collectives/one_rank.h"
@@ -43,26 +44,36 @@ void AllReduceTogether(std::span<KernelContext> nodes) {
 
 void AllReduce(KernelContext& ctx) { AllReduceTogether({&ctx, 1}); }
 
-void AllGather(KernelContext& ctx) {
-  const Tensor& x = Operand(ctx, 0);
-  Communicator& group = GroupOf(ctx);
-  Shape shape = x.shape();
-  Check(!shape.empty(), "[", ctx.Where(),
-        "] expected an operand with an axis, got a scalar");
-  shape[0] *= group.size();
-  const int64_t rows = ctx.Int("rows", shape[0]);
-  if (rows == shape[0]) {
-    group.AllGather(x.raw(), ctx.Out(0, x.dtype(), shape).raw(), x.bytes());
-    return;
+void AllGatherTogether(std::span<KernelContext> nodes) {
+  Communicator& group = GroupOf(nodes[0]);
+  std::vector<Transfer> transfers;
+  // The rows of all ranks, and a result that keeps fewer.
+  std::vector<std::pair<Tensor, Tensor*>> wholes;
+  for (KernelContext& ctx : nodes) {
+    const Tensor& x = Operand(ctx, 0);
+    Shape shape = x.shape();
+    Check(!shape.empty(), "[", ctx.Where(),
+          "] expected an operand with an axis, got a scalar");
+    shape[0] *= group.size();
+    Shape kept = shape;
+    kept[0] = ctx.Int("rows", shape[0]);
+    Check(kept[0] >= 0 && kept[0] <= shape[0], "[", ctx.Where(),
+          "] expected at most ", shape[0], " rows, got ", kept[0]);
+    Tensor& y = ctx.Out(0, x.dtype(), kept);
+    void* to = y.raw();
+    if (kept != shape) {
+      wholes.emplace_back(Tensor::Allocate(x.dtype(), shape), &y);
+      to = wholes.back().first.raw();
+    }
+    transfers.push_back({x.raw(), to, x.bytes()});
   }
-  Check(rows >= 0 && rows < shape[0], "[", ctx.Where(), "] expected at most ",
-        shape[0], " rows, got ", rows);
-  Tensor all = Tensor::Allocate(x.dtype(), shape);
-  group.AllGather(x.raw(), all.raw(), x.bytes());
-  shape[0] = rows;
-  Tensor& y = ctx.Out(0, x.dtype(), shape);
-  if (y.bytes() > 0) std::memcpy(y.raw(), all.raw(), y.bytes());
+  group.AllGather(transfers);
+  for (const auto& [whole, y] : wholes) {
+    if (y->bytes() > 0) std::memcpy(y->raw(), whole.raw(), y->bytes());
+  }
 }
+
+void AllGather(KernelContext& ctx) { AllGatherTogether({&ctx, 1}); }
 
 void ReduceScatterTogether(std::span<KernelContext> nodes) {
   Communicator& group = GroupOf(nodes[0]);
@@ -97,7 +108,8 @@ void Broadcast(KernelContext& ctx) {
 void RegisterCollectives(KernelRegistry& r) {
   r.Add("AllReduce", AllReduce,
         {.in_place = {{0, 0}}, .many = AllReduceTogether}, kDomain);
-  r.Add("AllGather", AllGather, {.moves = true}, kDomain);
+  r.Add("AllGather", AllGather, {.moves = true, .many = AllGatherTogether},
+        kDomain);
   r.Add("ReduceScatter", ReduceScatter, {.many = ReduceScatterTogether},
         kDomain);
   r.Add("Broadcast", Broadcast, {.in_place = {{0, 0}}}, kDomain);

@@ -4,6 +4,8 @@
 // sum of NCCL adds the ranks' elements in an order of its own. All ranks get
 // the same bits, but not the bits of the host's communicators. A maximum of
 // NCCL loses NaN; here NaN in an operand is an error of the node.
+#include <vector>
+
 #include "providers/cuda/collectives/complain_of_nan.h"
 #include "providers/cuda/collectives/nccl_group.h"
 #include "providers/cuda/core/check.h"
@@ -88,29 +90,46 @@ size_t GatherWorkspace(KernelContext& ctx) {
   return static_cast<size_t>(ctx.Int("ranks", 1)) * ctx.In(0).bytes();
 }
 
-void NcclAllGather(KernelContext& ctx) {
-  GatheredRows rows = RowsOfGather(ctx);
+// Where the rows of all ranks are, and the result that keeps some of them.
+struct Gathered {
+  const void* rows;
+  Tensor* kept;
+};
+
+// `group` may be null.
+Gathered GatherRows(KernelContext& ctx, NcclGroup* group) {
+  const GatheredRows rows = RowsOfGather(ctx);
   const Tensor& x = ctx.In(0);
   Shape shape = x.shape();
   shape[0] = rows.kept;
   Tensor& y = ctx.Out(0, x.dtype(), shape);
-  NcclGroup* group = NcclGroupOf(ctx);
-  const bool whole = rows.kept == rows.all;
-  if (!group && whole) return CopyOperand(ctx, x, y);
-  Queue& queue = QueueOf(ctx);
-  const void* all = x.raw();
-  if (group) {
-    void* to = whole ? y.raw() : ctx.Workspace(GatherWorkspace(ctx));
-    group->CheckNccl(
-        NcclFunctions().AllGather(x.raw(), to, x.bytes(), kNcclUInt8,
-                                  group->comm(), queue.stream()),
-        "ncclAllGather");
-    all = to;
-  }
-  if (whole || y.bytes() == 0) return;
-  ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), all, y.bytes(),
-                                cudaMemcpyDeviceToDevice, queue.stream()));
+  if (!group) return {x.raw(), &y};
+  void* to =
+      rows.kept == rows.all ? y.raw() : ctx.Workspace(GatherWorkspace(ctx));
+  group->CheckNccl(
+      NcclFunctions().AllGather(x.raw(), to, x.bytes(), kNcclUInt8,
+                                group->comm(), QueueOf(ctx).stream()),
+      "ncclAllGather");
+  return {to, &y};
 }
+
+// One call of NCCL, which begins when its group ends.
+void NcclAllGatherTogether(std::span<KernelContext> nodes) {
+  NcclGroup* group = NcclGroupOf(nodes[0]);
+  std::vector<Gathered> all;
+  if (group) group->CheckNccl(NcclFunctions().GroupStart(), "ncclGroupStart");
+  for (KernelContext& ctx : nodes) all.push_back(GatherRows(ctx, group));
+  if (group) group->CheckNccl(NcclFunctions().GroupEnd(), "ncclGroupEnd");
+  for (const Gathered& one : all) {
+    Tensor& y = *one.kept;
+    if (y.bytes() == 0 || one.rows == y.raw()) continue;
+    ONNX_FP8_CUDA(cudaMemcpyAsync(y.raw(), one.rows, y.bytes(),
+                                  cudaMemcpyDeviceToDevice,
+                                  QueueOf(nodes[0]).stream()));
+  }
+}
+
+void NcclAllGather(KernelContext& ctx) { NcclAllGatherTogether({&ctx, 1}); }
 
 void NcclReduceScatter(KernelContext& ctx) {
   const Tensor& x = Operand(ctx, 0);
@@ -157,7 +176,10 @@ void RegisterCollectives(KernelRegistry& r) {
   r.Add("AllReduce", NcclAllReduce,
         {.in_place = {{0, 0}}, .many = Together<NcclAllReduce>}, kDomain);
   r.Add("AllGather", NcclAllGather,
-        {.moves = true, .workspace = GatherWorkspace}, kDomain);
+        {.moves = true,
+         .workspace = GatherWorkspace,
+         .many = NcclAllGatherTogether},
+        kDomain);
   r.Add("ReduceScatter", NcclReduceScatter,
         {.many = Together<NcclReduceScatter>}, kDomain);
   r.Add("Broadcast", NcclBroadcast, {.in_place = {{0, 0}}}, kDomain);

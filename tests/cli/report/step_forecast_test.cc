@@ -157,6 +157,59 @@ TEST(StepForecast, NoCopyOfAWeightLivesFromForwardToBackward) {
   }
 }
 
+// Writes blocks of two layers, with weights of other shapes.
+std::string WriteBlocks(const TempDir& dir, uint64_t blocks) {
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kWidth});
+  x->axis_names = {"batch", ""};
+  for (uint64_t i = 0; i < 2 * blocks; ++i) {
+    const std::string name = "layers." + std::to_string(i) + ".weight";
+    const Shape shape =
+        i % 2 == 0 ? Shape{kWidth, 2 * kWidth} : Shape{2 * kWidth, kWidth};
+    Value* w = graph.AddInitializer(name, Random(shape, i));
+    x = b.Op("Relu", {b.Op("MatMul", {x, w})});
+  }
+  graph.outputs.push_back(x);
+  const std::string path = dir / "blocks.onnx";
+  WriteModel(graph, path);
+  return path;
+}
+
+CallsTotal CallsOf(const StepForecast& forecast, const std::string& op) {
+  for (const CallsTotal& calls : forecast.time.collectives) {
+    if (calls.op == op && calls.group == kDataRanks) return calls;
+  }
+  return {};
+}
+
+// The weights of a block are one call, in the forward and in the backward. The
+// ring's hops then cost once a block; bytes cost the same.
+TEST(StepForecast, ALongRingPaysPerBlock) {
+  TempDir dir;
+  SessionOptions options = Options(WriteBlocks(dir, 6));
+  options.shard.what = Sharding::kParameters;
+  CallsTotal gathers[2], sums[2];
+  RingCost call;
+  for (int joined : {0, 1}) {
+    options.bucket_bytes = -joined;
+    ForecastSpec spec = SpecOf(options, {.dp = 512});
+    spec.data.batch_size = 512;
+    const StepForecast forecast = ForecastStep(spec);
+    gathers[joined] = CallsOf(forecast, "AllGather");
+    sums[joined] = CallsOf(forecast, "ReduceScatter");
+    call = CostOfRing("AllGather", 0, {512, 1}, spec.cluster.network);
+  }
+  // 12 weights in the forward; in the backward neither the first one's, because
+  // nobody needs the gradient of x, nor the last one's, which is still there.
+  EXPECT_EQ(gathers[0].calls, 12 + 10);
+  EXPECT_EQ(gathers[1].calls, 6 + 5);
+  EXPECT_NEAR(gathers[0].seconds - gathers[1].seconds, 11 * call.seconds, 1e-9);
+  EXPECT_EQ(sums[0].calls, 12);
+  EXPECT_EQ(sums[1].calls, 1);
+}
+
 // Activations are most of the memory of a long batch.
 TEST(StepForecast, ComputesAgainWhatDoesNotFit) {
   TempDir dir;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NCCL without GPUs. Ranks are processes; a call runs when the stream reaches
-// it, and then waits for the other ranks. Calls of ranks that do not fit
-// together are reported, where the real one would hang. Sums begin with the
-// last rank: the order of the real one is not known either.
+// it, and then waits for the other ranks. The calls of a group enter their
+// streams when it ends. Calls of ranks that do not fit together are reported,
+// where the real one would hang. Sums begin with the last rank: the order of
+// the real one is not known either.
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -191,6 +194,17 @@ bool IsOnDevice(const void* p) {
   return allocation && allocation->device;
 }
 
+int& OpenGroups() {
+  static int open = 0;
+  return open;
+}
+
+// Calls of the open group, one after another.
+std::vector<std::function<NcclResult()>>& HeldCalls() {
+  static auto& calls = *new std::vector<std::function<NcclResult()>>;
+  return calls;
+}
+
 // x and y may overlap only if the call is in place.
 NcclResult EnqueueNccl(NcclComm comm, NcclCall call, const void* x, void* y,
                        size_t x_bytes, size_t y_bytes, bool in_place,
@@ -215,12 +229,18 @@ NcclResult EnqueueNccl(NcclComm comm, NcclCall call, const void* x, void* y,
     return RefuseNccl(cuda::kNcclInvalidArgument, call.name,
                       ": operand and result overlap");
   }
-  const cudaError_t error = Enqueue(
-      stream, {.what = call.name, .type = cudaGraphNodeTypeKernel, .run = [=] {
-                 RunNccl(*comm, call, x, y, x_bytes, y_bytes);
-               }});
-  if (error == cudaSuccess) return cuda::kNcclSuccess;
-  return RefuseNccl(cuda::kNcclSystemError, call.name, ": the stream refuses");
+  const auto begin = [=] {
+    const cudaError_t error = Enqueue(
+        stream, {.what = call.name,
+                 .type = cudaGraphNodeTypeKernel,
+                 .run = [=] { RunNccl(*comm, call, x, y, x_bytes, y_bytes); }});
+    if (error == cudaSuccess) return cuda::kNcclSuccess;
+    return RefuseNccl(cuda::kNcclSystemError, call.name,
+                      ": the stream refuses");
+  };
+  if (OpenGroups() == 0) return begin();
+  HeldCalls().push_back(begin);
+  return cuda::kNcclSuccess;
 }
 
 NcclCall CallOf(const char* name, size_t count, NcclType type, int reduction,
@@ -307,12 +327,6 @@ const char* GetErrorString(NcclResult result) {
 
 const char* GetLastError(NcclComm) { return LastNcclError().c_str(); }
 
-// Here the calls of a group run one after another.
-int& OpenGroups() {
-  static int open = 0;
-  return open;
-}
-
 NcclResult GroupStart() {
   ++OpenGroups();
   return cuda::kNcclSuccess;
@@ -322,7 +336,15 @@ NcclResult GroupEnd() {
   if (OpenGroups() == 0) {
     return RefuseNccl(cuda::kNcclInvalidUsage, "no group is open");
   }
-  --OpenGroups();
+  if (--OpenGroups() > 0) return cuda::kNcclSuccess;
+  ApiCall guard("ncclGroupEnd");
+  if (guard.error() != cudaSuccess) {
+    return RefuseNccl(cuda::kNcclSystemError, "an earlier error of the device");
+  }
+  for (const auto& begin : std::exchange(HeldCalls(), {})) {
+    const NcclResult result = begin();
+    if (result != cuda::kNcclSuccess) return result;
+  }
   return cuda::kNcclSuccess;
 }
 

@@ -113,6 +113,32 @@ output h
   EXPECT_DOUBLE_EQ(time.collectives[0].node_bytes, 2 * 16);
 }
 
+// A ring of 512 ranks has 511 hops in each call, whatever number of tensors the
+// call has and of which dtypes.
+TEST(Timeline, ALongRingPaysPerBucket) {
+  Cluster cluster = UnitCluster();
+  cluster.network.node_hop = cluster.network.net_hop = 1;
+  Timeline time = TimelineOf(R"(
+input x: float[2]
+input codes: float8e4m3fn[2]
+a: float[1024] = onnx_fp8.AllGather<bucket=1, group="dp", ranks=512>(x)
+b: float8e4m3fn[1024] = onnx_fp8.AllGather<bucket=1, group="dp", ranks=512>(codes)
+c: float[1024] = onnx_fp8.AllGather<bucket=1, group="dp", ranks=512>(x)
+d: float[1024] = onnx_fp8.AllGather<group="dp", ranks=512>(x)
+output a
+output b
+output c
+output d
+)",
+                             cluster);
+  EXPECT_DOUBLE_EQ(time.step, 2 * (1 + 511));
+  ASSERT_EQ(time.collectives.size(), 1u);
+  EXPECT_EQ(time.collectives[0].calls, 2);
+  EXPECT_DOUBLE_EQ(
+      time.collectives[0].node_bytes + time.collectives[0].net_bytes,
+      511 * (8 + 2 + 8 + 8));
+}
+
 TEST(Timeline, TheForwardEndsAtTheSeed) {
   Timeline time = TimelineOf(R"(
 input x: float[2,2]

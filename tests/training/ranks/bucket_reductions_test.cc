@@ -120,5 +120,12 @@ output half
             "b a:1 half c:1");
 }
 
+TEST(BucketReductions, LongRingsHaveLargeBuckets) {
+  EXPECT_EQ(DefaultBucketBytes(1), 25 << 20);
+  EXPECT_EQ(DefaultBucketBytes(12), 25 << 20);
+  EXPECT_EQ(DefaultBucketBytes(13), 26 << 20);
+  EXPECT_EQ(DefaultBucketBytes(512), 1 << 30);
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "graph/onnx/verify.h"
+#include "graph/op_facts.h"
 #include "tests/graph/parse.h"
 #include "tests/support/thread_ranks.h"
 
@@ -29,7 +30,7 @@ std::string SumsOf(const std::vector<std::string>& inputs, int64_t bucket) {
 std::string OrderIn(const Graph& graph) {
   std::string text;
   for (const Node& node : graph.nodes()) {
-    if (!node.IsOurs("AllReduce")) continue;
+    if (!IsCollective(node)) continue;
     if (!text.empty()) text += " ";
     text += node.out(0)->name;
     if (node.Has("bucket")) text += Concat("/", node.Int("bucket", 0));
@@ -65,6 +66,31 @@ TEST(CollectiveOrder, OthersFollowTheFirstRank) {
       if (first) continue;
       EXPECT_EQ(OrderIn(*graph), m.want);
     }
+  });
+}
+
+// Gathers take their buckets, too.
+TEST(CollectiveOrder, GathersOfABucket) {
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    CollectiveOrder order(&ranks);
+    const std::string inputs = "input a: float[2]\ninput b: float[2]\n";
+    const std::string outputs = "output ga\noutput gb\noutput sa\n";
+    const std::string sum =
+        "sa: float[2] = onnx_fp8.AllReduce<group=\"dp\", ranks=2, "
+        "reduction=\"sum\">(a)\n";
+    const auto gather = [](const std::string& x, const std::string& bucket) {
+      return Concat("g", x, ": float[4] = onnx_fp8.AllGather<", bucket,
+                    "group=\"dp\", ranks=2>(", x, ")\n");
+    };
+    const std::string nodes =
+        world.rank() == 0
+            ? gather("a", "bucket=1, ") + gather("b", "bucket=1, ") + sum
+            : sum + gather("b", "") + gather("a", "");
+    const auto graph = ParseGraph(inputs + nodes + outputs);
+    order.Agree(StepKind::kTrain, *graph, true);
+    Verify(*graph);
+    EXPECT_EQ(OrderIn(*graph), "ga/1 gb/1 sa");
   });
 }
 

@@ -91,6 +91,33 @@ output y
   });
 }
 
+// Gathers of a bucket are one call, whatever their dtypes; a result that keeps
+// fewer rows than the ranks have does so there, too.
+TEST(CollectivesTest, GathersOfABucket) {
+  RunRanks(2, [](Communicator& ranks) {
+    const float r = static_cast<float>(ranks.rank());
+    const auto code = static_cast<uint8_t>(0x40 + ranks.rank());
+    const TensorMap y = RunOnRank(
+        &ranks, R"(
+input x: float[2]
+input codes: float8e4m3fn[1]
+a: float[4] = onnx_fp8.AllGather<group="dp", ranks=2, bucket=1>(x)
+b: float[3] = onnx_fp8.AllGather<group="dp", ranks=2, rows=3, bucket=1>(x)
+c: float8e4m3fn[2] = onnx_fp8.AllGather<group="dp", ranks=2, bucket=1>(codes)
+output a
+output b
+output c
+)",
+        {{"x", FloatsOfRank({r, 10 * r + 5})},
+         {"codes", Tensor::From<E4M3>({1}, std::vector<E4M3>{{code}})}});
+    EXPECT_EQ(FloatsIn(y, "a"), (std::vector<float>{0, 5, 1, 15}));
+    EXPECT_EQ(FloatsIn(y, "b"), (std::vector<float>{0, 5, 1}));
+    EXPECT_EQ(y.at("c").data<E4M3>()[0].bits, 0x40);
+    EXPECT_EQ(y.at("c").data<E4M3>()[1].bits, 0x41);
+    EXPECT_EQ(ranks.wire_bytes().all_gather, 16 + 8 + 8 + 1);
+  });
+}
+
 constexpr char kOneRank[] = R"(
 input x: float[2]
 y: float[2] = onnx_fp8.AllReduce<group="dp", ranks=1, reduction="sum">(x)
