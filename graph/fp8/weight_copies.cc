@@ -13,27 +13,31 @@
 namespace onnx_fp8 {
 namespace {
 
+// What moves into the new graph.
+struct Moves {
+  bool gathers;     // gathers, too
+  bool codes_only;  // of a whole step, whose state all counts
+};
+
 class Splitter {
  public:
-  Splitter(Graph& graph, bool gathers) : graph_(graph), gathers_(gathers) {}
+  Splitter(Graph& graph, Moves moves) : graph_(graph), moves_(moves) {}
 
   std::unique_ptr<Graph> Run() {
     std::vector<Node*> alone, moved;
     std::unordered_set<const Value*> known, changing;
-    for (const StateBinding& b : graph_.state) changing.insert(b.state);
+    if (!moves_.codes_only) {
+      for (const StateBinding& b : graph_.state) changing.insert(b.state);
+    }
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node, known) || ReadsAny(node, changing)) {
         continue;
       }
-      const OpFacts& facts = FactsOf(node);
       // A gather that stays keeps the copies of its result here, too.
-      if (facts.collective == Collective::kAllGather && !gathers_) continue;
+      if (IsGather(node) && !moves_.gathers) continue;
       alone.push_back(&node);
       known.insert(node.outputs().begin(), node.outputs().end());
-      if (IsCollective(node) || facts.kind == OpKind::kQuantize ||
-          facts.kind == OpKind::kRound) {
-        moved.push_back(&node);
-      }
+      if (IsMoved(node)) moved.push_back(&node);
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();
@@ -56,6 +60,19 @@ class Splitter {
   }
 
  private:
+  static bool IsGather(const Node& node) {
+    return FactsOf(node).collective == Collective::kAllGather;
+  }
+
+  // REQUIRES: the node depends on state alone.
+  bool IsMoved(const Node& node) const {
+    const OpKind kind = FactsOf(node).kind;
+    if (kind == OpKind::kQuantize) return true;
+    if (!moves_.codes_only) return IsCollective(node) || kind == OpKind::kRound;
+    return IsCollective(node) &&
+           (!IsGather(node) || IsFloat8(node.out(0)->dtype));
+  }
+
   bool IsUnread(const Node& node) const {
     return std::ranges::all_of(node.outputs(), [&](const Value* value) {
       return !value || (value->uses.empty() && !IsReturned(graph_, value));
@@ -66,7 +83,7 @@ class Splitter {
   void Replace(Node* node, const Node& copy) {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       Value* old = node->out(i);
-      if (!old || old->uses.empty()) continue;
+      if (!old || (old->uses.empty() && !IsReturned(graph_, old))) continue;
       copies_->outputs.push_back(copy.out(i));
       Value* input =
           graph_.AddInput(graph_.FreshName(old->name), old->dtype, old->shape);
@@ -127,7 +144,7 @@ class Splitter {
   }
 
   Graph& graph_;
-  const bool gathers_;
+  const Moves moves_;
   std::unique_ptr<Graph> copies_;
   std::unordered_map<const Node*, Node*> copied_;
   std::vector<std::pair<Value*, std::string>> renamed_;
@@ -136,7 +153,11 @@ class Splitter {
 }  // namespace
 
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers) {
-  return Splitter(graph, gathers).Run();
+  return Splitter(graph, {.gathers = gathers, .codes_only = false}).Run();
+}
+
+std::unique_ptr<Graph> SplitWeightCodes(Graph& graph) {
+  return Splitter(graph, {.gathers = true, .codes_only = true}).Run();
 }
 
 }  // namespace onnx_fp8
