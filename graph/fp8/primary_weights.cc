@@ -53,8 +53,8 @@ class NextCopies {
     FindChanging();
   }
 
-  // Returns whether a collective is among the nodes.
-  bool Add() {
+  // Returns the new nodes.
+  std::unordered_set<const Node*> Add() {
     std::unordered_set<const Value*> wanted;
     for (const StateBinding& copy : maker_.state) {
       if (changing_.contains(copy.next)) wanted.insert(copy.next);
@@ -67,17 +67,16 @@ class NextCopies {
       nodes.push_back(&node);
       wanted.insert(node.inputs().begin(), node.inputs().end());
     }
-    bool communicates = false;
+    std::unordered_set<const Node*> added;
     for (const Node* node : nodes | std::views::reverse) {
-      AddNext(*node);
-      communicates |= IsCollective(*node);
+      added.insert(AddNext(*node));
     }
     for (const StateBinding& copy : maker_.state) {
       if (!changing_.contains(copy.next)) continue;
       step_.state.push_back(
           {step_.Find(copy.state->name), made_.at(copy.next)});
     }
-    return communicates;
+    return added;
   }
 
  private:
@@ -105,7 +104,7 @@ class NextCopies {
     return it == next_.end() ? here : it->second;
   }
 
-  void AddNext(const Node& node) {
+  const Node* AddNext(const Node& node) {
     std::vector<Value*> inputs;
     for (const Value* value : node.inputs()) inputs.push_back(NextOf(value));
     std::vector<std::string> names;
@@ -125,6 +124,7 @@ class NextCopies {
       y->narrow = node.out(i)->narrow;
       made_[node.out(i)] = y;
     }
+    return next;
   }
 
   const Graph& maker_;
@@ -136,7 +136,7 @@ class NextCopies {
 
 }  // namespace
 
-PrimaryWeights KeepPrimaryWeights(
+PrimaryWeights KeepWeightCodes(
     Graph& step, const std::function<std::string(const std::string&)>& name,
     bool early) {
   PrimaryWeights kept;
@@ -154,8 +154,10 @@ PrimaryWeights KeepPrimaryWeights(
   }
   maker.outputs.clear();
   kept.weights = CountWeights(maker);
-  const bool communicates = NextCopies(maker, step).Add();
-  if (early && !communicates) RunUpdatesEarly(step);
+  const auto added = NextCopies(maker, step).Add();
+  const bool communicates = std::ranges::any_of(
+      added, [](const Node* node) { return IsCollective(*node); });
+  if (early && !communicates) RunEarly(step, added);
   return kept;
 }
 

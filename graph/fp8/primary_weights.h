@@ -25,12 +25,12 @@ struct PrimaryWeights {
 
 // Lets a whole step read the FP8 copies of its weights as state, and make the
 // next ones from the next weights and scales: behind all other nodes or, with
-// `early`, behind the updates of these weights (RunUpdatesEarly), if no
+// `early`, behind the updates of these weights (RunEarly), if no
 // collective is needed for them. A step that is skipped leaves weights as they
 // are, and so the copies. Copies of what no step changes are made by the maker
 // alone. `name`: the name of a state, from a hint. REQUIRES: known dtypes and
 // shapes.
-PrimaryWeights KeepPrimaryWeights(
+PrimaryWeights KeepWeightCodes(
     Graph& step, const std::function<std::string(const std::string&)>& name,
     bool early);
 

@@ -44,7 +44,7 @@ class Splitter {
     copies_->name = graph_.name;
     copies_->file = graph_.file;
     copies_->opset = graph_.opset;
-    for (const Node* node : moved) Copy(*node);
+    CopyAll(moved);
     // Readers come first. A value that only moved nodes read, directly or
     // through other nodes, then stays in the new graph.
     for (Node* node : alone | std::views::reverse) {
@@ -94,6 +94,14 @@ class Splitter {
     graph_.RemoveNode(node);
     for (auto& [input, name] : renamed_) graph_.Rename(input, name);
     renamed_.clear();
+  }
+
+  // Ranks with other batches have another order of nodes; all make the codes in
+  // the order of their names.
+  void CopyAll(std::vector<Node*> moved) {
+    const auto name = [](const Node* node) { return node->out(0)->name; };
+    if (moves_.codes_only) std::ranges::sort(moved, {}, name);
+    for (const Node* node : moved) Copy(*node);
   }
 
   // The value in the new graph. REQUIRES: its producer is copied.

@@ -401,8 +401,7 @@ class Session : public TrainingSession {
     save.before_rename = before_rename;
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
-      // Between two steps the sums are zero.
-      if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
+      if (IsSaved(name)) state.emplace(name, state_.Source(name));
     }
     save.shards = sharded_.ToWrite(state_);
     if (sharded_.is_shared()) save.ranks = &ranks_->world();
@@ -423,7 +422,7 @@ class Session : public TrainingSession {
     AddStateNotes(skipped_, layout_.get().slots, options_.recipe, &notes);
     TensorMap tensors;
     for (const auto& [name, tensor] : state_.tensors()) {
-      if (!sums_.contains(name)) tensors[name] = state_.Host(name);
+      if (IsSaved(name)) tensors[name] = state_.Host(name);
     }
     return ToState(step_, notes, model_.Fingerprint(), std::move(tensors));
   }
@@ -445,6 +444,7 @@ class Session : public TrainingSession {
     RequireWholeState();
     CheckWeights(weights, Weights(), options_.model);
     for (const auto& [name, tensor] : weights) state_.Set(name, tensor);
+    plans_.ForgetWeightCopies();
   }
 
   void ExportOnnx(const std::string& path, bool external_data,
@@ -476,6 +476,11 @@ class Session : public TrainingSession {
                       ? model_.step->apply->Find(name)
                       : nullptr;
     if (same && same->role == value->role) same->data = value->data;
+  }
+
+  // Between two steps the sums are zero, and copies follow from weights.
+  bool IsSaved(const std::string& name) const {
+    return !sums_.contains(name) && !plans_.IsCopy(name);
   }
 
   bool on_host() const { return provider_->device() == Device::kHost; }
@@ -703,6 +708,8 @@ class Session : public TrainingSession {
       paper.moments = FloatMoments(update);
       sum.Add(update, nullptr);
       copies = SplitQuantizer(graph, options_.shard.what, runner_);
+    } else {
+      copies = KeepPrimaryWeights(source, &paper.step);
     }
     if (copies) sum.AddCopies(plan(*copies));
     paper.plan = plan(graph);
@@ -751,8 +758,11 @@ class Session : public TrainingSession {
     StepKind kind = planned.key.kind;
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
-    order_.Agree(kind, graph, true);
-    if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
+    // The copies of a micro step get the common order with it.
+    const bool micro = kind == StepKind::kMicro;
+    if (micro) order_.Agree(kind, graph, true);
+    planned.quantizer = TakeQuantizer(&planned.step);
+    if (!micro) order_.Agree(kind, graph, true);
     planned.executor = MakeExecutor(planned.step.graph);
     return planned;
   }
@@ -763,10 +773,17 @@ class Session : public TrainingSession {
     return plans_.Keep(std::move(planned));
   }
 
-  // Takes the quantization of weights out of a micro step; null: it has none.
-  std::shared_ptr<Quantizer> TakeQuantizer(Graph& micro) {
-    std::shared_ptr<Graph> copies =
-        SplitQuantizer(micro, options_.shard.what, runner_);
+  // Takes the quantization of weights out of a step; null: it stays there, or
+  // there is none.
+  std::shared_ptr<Quantizer> TakeQuantizer(StepGraph* step) {
+    std::shared_ptr<Graph> copies = KeepPrimaryWeights(source_, step);
+    if (step->kind == StepKind::kMicro) {
+      copies = SplitQuantizer(*step->graph, options_.shard.what, runner_);
+    }
+    const std::string& remark = step->primary_weights;
+    if (!remark.empty() && !std::exchange(said_primary_, true)) {
+      AddRemark(remark);
+    }
     if (!copies) return nullptr;
     if (auto known = plans_.FindQuantizer(*copies)) return known;
     return std::make_shared<Quantizer>(copies, MakeExecutor(copies));
@@ -820,10 +837,8 @@ class Session : public TrainingSession {
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
-    if (planned.quantizer) {
-      const TensorMap& copies = planned.quantizer->Copies(state_.tensors());
-      all.insert(copies.begin(), copies.end());
-    }
+    const TensorMap& copies = plans_.CopiesFor(planned, state_.tensors());
+    all.insert(copies.begin(), copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
     Execute(planned, all,
             DrawOfRank(options_.seed, draw, ranks_ ? ranks_->data_rank() : 0),
@@ -954,7 +969,7 @@ class Session : public TrainingSession {
   std::optional<StepLimit> limit_;   // of the options
   bool shared_limit_ = false;        // it is the least of all ranks
   std::optional<MemoryFit> choice_;  // of ranks, for all their plans
-  bool said_memory_ = false, said_dropped_ = false;
+  bool said_memory_ = false, said_dropped_ = false, said_primary_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
