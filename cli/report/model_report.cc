@@ -63,7 +63,9 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   for (const Value* value : graph.Initializers()) {
     bool parameter =
         value->role == Role::kParameter || value->role == Role::kFrozen;
-    if (parameter) {
+    if (value->role == Role::kWeightCopy) {
+      memory.fp8_weights += BytesOf(*value);
+    } else if (parameter) {
       memory.parameters += BytesOf(*value);
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
@@ -73,6 +75,7 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
       memory.moments += BytesOf(*value);
     }
   }
+  memory.parameters += step.set_aside;
   memory.arena = plan.arena_bytes;
   memory.naive = plan.naive_bytes;
   std::vector<MemoryKind> kinds = TenantKinds(plan, graph, step.gradient_names);
@@ -287,9 +290,7 @@ class Reporter {
     }
   }
 
-  // `any_m`: the shapes are invented.
-  StepGraph Build(const Shapes& shapes, bool any_m = false) {
-    Stopwatch stopwatch(&report_.seconds.step_graph);
+  StepSource Source(bool any_m = false) {
     StepSource source{
         model_.get(),
         options_.loss,
@@ -308,6 +309,14 @@ class Reporter {
         mesh_};
     source.step = step_.get();
     source.choose_recomputed = chooser_;
+    source.primary_weights = options_.primary_weights == "fp8";
+    return source;
+  }
+
+  // `any_m`: the shapes are invented.
+  StepGraph Build(const Shapes& shapes, bool any_m = false) {
+    Stopwatch stopwatch(&report_.seconds.step_graph);
+    StepSource source = Source(any_m);
     CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
@@ -414,11 +423,13 @@ class Reporter {
     AddReport(paper.step, runner_);
     FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
                  runner_);
+    KeepPrimaryWeights(Source(), &paper.step);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
     paper.moments = FloatMoments(paper.plan);
     paper.is_in_file = step_ != nullptr;
+    paper.state = paper.step.set_aside;
     for (const Value* value : paper.plan.states) {
       paper.state += BytesOf(*value);
     }
@@ -458,6 +469,10 @@ class Reporter {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
                    runner_);
+      KeepPrimaryWeights(Source(), &step);
+      if (!step.primary_weights.empty()) {
+        report_.notes.push_back(step.primary_weights);
+      }
       if (provider_.device != Device::kHost) AddCopies(*step.graph);
       Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
       report_.memory = Forecast(step, plan);

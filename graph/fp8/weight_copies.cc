@@ -2,6 +2,7 @@
 #include "graph/fp8/weight_copies.h"
 
 #include <algorithm>
+#include <functional>
 #include <ranges>
 #include <unordered_map>
 #include <unordered_set>
@@ -99,7 +100,11 @@ class Splitter {
   // Ranks with other batches have another order of nodes; all make the codes in
   // the order of their names.
   void CopyAll(std::vector<Node*> moved) {
-    const auto name = [](const Node* node) { return node->out(0)->name; };
+    const auto name = [](const Node* node) {
+      const auto& made = node->outputs();
+      const auto first = std::ranges::find_if(made, std::identity());
+      return first == made.end() ? std::string() : (*first)->name;
+    };
     if (moves_.codes_only) std::ranges::sort(moved, {}, name);
     for (const Node* node : moved) Copy(*node);
   }
