@@ -23,6 +23,7 @@
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
 #include "training/session/run_layout.h"
+#include "training/session/step_results.h"
 #include "training/session/step_room.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
@@ -86,63 +87,6 @@ std::string LayersRemark(const std::vector<LayerSplit>& layers,
   if (whole == 0) return "";
   return Concat(whole, " of ", all, " layers and embeddings are whole on each ",
                 "rank of the axis tp: `inspect()` with `mesh` tells why");
-}
-
-// FP8 has saturated an infinite operand: a loss that looks finite is none.
-std::string CauseIn(const StepGraph& step, const TensorMap& feeds,
-                    const TensorMap& outputs, float* loss) {
-  if (!step.amax.empty()) {
-    std::string lost = NotFinite(outputs.at(step.amax), 0, step.fp8.labels);
-    if (!lost.empty()) {
-      *loss = std::numeric_limits<float>::quiet_NaN();
-      return lost + " is not finite";
-    }
-  }
-  if (std::isfinite(*loss)) return "";
-  return CountsNoLabel(step, feeds, *loss, outputs) ? kNoLabelCounts
-                                                    : "the loss is not finite";
-}
-
-bool IsFinite(const Tensor& x) {
-  const float* at = x.data<float>();
-  return std::all_of(at, at + x.size(),
-                     [](float e) { return std::isfinite(e); });
-}
-
-// Results of a run of the step's graph on a batch, from its outputs on the
-// host.
-EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
-                        const TensorMap& outputs) {
-  EvalResult result;
-  if (!step.loss.empty()) {
-    result.has_loss = true;
-    result.loss = outputs.at(step.loss).data<float>()[0];
-  }
-  result.cause = CauseIn(step, feeds, outputs, &result.loss);
-  for (const std::string& name : step.outputs) {
-    result.outputs[name] = outputs.at(name);
-  }
-  return result;
-}
-
-GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
-                                const TensorMap& outputs) {
-  GradientResult result;
-  result.loss = outputs.at(step.loss).data<float>()[0];
-  result.cause = CauseIn(step, feeds, outputs, &result.loss);
-  for (const std::string& name : step.outputs) {
-    result.outputs[name] = outputs.at(name);
-  }
-  for (const auto& [output, name] : step.gradients) {
-    result.gradients[name] = outputs.at(output);
-    if (result.cause.empty() && !IsFinite(result.gradients[name])) {
-      result.cause = "the gradient of " + name + " is not finite";
-    }
-  }
-  for (const auto& [output, name] : step.input_gradients) {
-    result.input_gradients[name] = outputs.at(output);
-  }
-  return result;
 }
 
 // A step that a provider has begun, with the reports of its micro-batches and,
