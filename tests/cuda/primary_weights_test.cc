@@ -10,6 +10,7 @@
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "providers/cuda/cuda_provider.h"
+#include "tests/cuda/emulation/emulation.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
 
@@ -40,6 +41,7 @@ struct DeviceRun {
   std::vector<float> losses;
   TensorMap weights;
   MemoryInfo memory;
+  int64_t launches = 0, copies = 0;  // of the last step
 };
 
 // The third step repeats a recording.
@@ -47,8 +49,11 @@ DeviceRun RunOnDevice(const SessionOptions& options, const TempDir& dir) {
   auto session = MakeSession(options, MakeCudaProvider());
   DeviceRun run;
   for (uint64_t i = 0; i < 4; ++i) {
+    emulation::ResetCounts();
     run.losses.push_back(session->Step(Batch(i, 16), 1e-2).loss);
   }
+  run.launches = emulation::Calls("cudaGraphLaunch");
+  run.copies = emulation::Calls("cudaMemcpyAsync");
   run.weights = Weights(*session, dir);
   run.memory = session->Memory();
   return run;
@@ -65,6 +70,9 @@ TEST(PrimaryWeightsOnADevice, KeepAllBits) {
     const DeviceRun got = RunOnDevice(options, dir);
     EXPECT_EQ(got.losses, want.losses);
     ExpectSame(got.weights, want.weights);
+    // Nothing makes the copies but the step, in their place.
+    EXPECT_EQ(got.launches, want.launches);
+    EXPECT_EQ(got.copies, want.copies);
     EXPECT_LE(got.memory.arena_bytes, want.memory.arena_bytes);
     // Of fc.weight and out.weight in both orientations, at least.
     const size_t codes = 2 * kInner * (kInner + 16);
