@@ -73,9 +73,9 @@ TEST(PrimaryWeightsOnADevice, KeepAllBits) {
     // Nothing makes the copies but the step, in their place.
     EXPECT_EQ(got.launches, want.launches);
     EXPECT_EQ(got.copies, want.copies);
-    EXPECT_LE(got.memory.arena_bytes, want.memory.arena_bytes);
     // Of fc.weight and out.weight in both orientations, at least.
     const size_t codes = 2 * kInner * (kInner + 16);
+    EXPECT_LT(got.memory.arena_bytes, want.memory.arena_bytes + codes);
     EXPECT_GE(got.memory.state_bytes - want.memory.state_bytes, codes);
   }
 }
