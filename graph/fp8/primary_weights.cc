@@ -66,6 +66,7 @@ class NextCopies {
       if (!needed) continue;
       nodes.push_back(&node);
       wanted.insert(node.inputs().begin(), node.inputs().end());
+      wanted.erase(nullptr);
     }
     std::unordered_set<const Node*> added;
     for (const Node* node : nodes | std::views::reverse) {
@@ -88,8 +89,8 @@ class NextCopies {
     for (const Node& node : maker_.nodes()) {
       if (!ReadsAny(node, changing_)) continue;
       changing_.insert(node.outputs().begin(), node.outputs().end());
+      changing_.erase(nullptr);  // of results that are left out
     }
-    changing_.erase(nullptr);
   }
 
   Value* NextOf(const Value* value) {
