@@ -66,6 +66,8 @@ const char* Name(Role role) {
       return "counter";
     case Role::kBound:
       return "state";
+    case Role::kWeightCopy:
+      return "copy";
   }
   return "?";
 }

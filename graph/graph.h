@@ -49,7 +49,8 @@ enum class Role {
   kStatistic,     // running statistics
   kSum,           // sums over micro-batches
   kCounter,
-  kBound,  // bound by a file of another program
+  kBound,       // bound by a file of another program
+  kWeightCopy,  // an FP8 copy of weights, for the next step; no file has it
 };
 
 constexpr bool IsState(Role role) { return role >= Role::kMoment; }

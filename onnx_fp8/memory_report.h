@@ -15,7 +15,7 @@ enum class MemoryKind {
   kParameterGradient,
   kFp8Copy,    // anything in an 8-bit float
   kParameter,  // trained or frozen
-  kFp8State,   // scales and amax histories
+  kFp8State,   // scales, amaxes and their histories
   // Other state: moments, counters, running statistics.
   kOptimizerState,
   kInput,     // of the graph: the batch, the learning rate

@@ -102,6 +102,11 @@ struct SessionOptions {
   // `memory`; or globs over modules. "none": nothing; empty: the same, but
   // "auto" with `memory`. See graph/passes/recompute.h, recompute_auto.h.
   std::vector<std::string> recompute = {};
+  // "fp8": the FP8 copies of weights that products read live from step to step,
+  // as codes and scales. A step begins with them and ends by making the next
+  // ones; no result changes. "float": each step makes them of the weights. See
+  // graph/fp8/primary_weights.h.
+  std::string primary_weights = "float";
   // The memory that the program may use on its device, or in its process:
   // "74GiB", a number of bytes, or "auto", which is all that there is. A batch
   // whose plan needs more is refused. "": no limit, but "auto" with `recompute`

@@ -216,10 +216,11 @@ Json ToJson(const ModelReport& report, const std::string& model) {
     const MemoryForecast& m = *report.memory;
     json["memory"] = {
         {"parameters", m.parameters},   {"moments", m.moments},
-        {"scaling", m.scaling},         {"arena_peak", m.arena},
-        {"arena_naive", m.naive},       {"gradients", m.gradients},
-        {"saved_activations", m.saved}, {"fp8_copies", m.fp8_copies},
-        {"outside", m.outside},         {"total", m.total()}};
+        {"scaling", m.scaling},         {"fp8_weights", m.fp8_weights},
+        {"arena_peak", m.arena},        {"arena_naive", m.naive},
+        {"gradients", m.gradients},     {"saved_activations", m.saved},
+        {"fp8_copies", m.fp8_copies},   {"outside", m.outside},
+        {"total", m.total()}};
   }
   if (!report.layers.empty()) {
     json["layers"] = Json::array();
@@ -384,6 +385,9 @@ void PrintMemory(const ModelReport& report) {
   table.Row({"parameters", ByteText(m.parameters), ""});
   table.Row({"moments", ByteText(m.moments), ""});
   if (m.scaling > 0) table.Row({"FP8 scales", ByteText(m.scaling), ""});
+  if (m.fp8_weights > 0) {
+    table.Row({"FP8 copies of weights", ByteText(m.fp8_weights), ""});
+  }
   if (m.outside > 0) {
     table.Row(
         {"other state", ByteText(m.outside), "elsewhere: not in the sum"});

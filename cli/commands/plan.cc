@@ -40,6 +40,9 @@ void PrintMemory(const RankMemory& memory, const GpuPeaks& gpu,
   table.Row({"parameters", ByteText(memory.parameters)});
   table.Row({"optimizer state", ByteText(memory.optimizer)});
   if (memory.scales > 0) table.Row({"FP8 state", ByteText(memory.scales)});
+  if (memory.fp8_weights > 0) {
+    table.Row({"FP8 copies of weights", ByteText(memory.fp8_weights)});
+  }
   if (memory.outside > 0) {
     table.Row({"moments, in the host's memory", ByteText(memory.outside)});
   }
@@ -119,6 +122,7 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
   json["memory"] = {{"parameters", memory.parameters},
                     {"optimizer", memory.optimizer},
                     {"scales", memory.scales},
+                    {"fp8_weights", memory.fp8_weights},
                     {"others", memory.others},
                     {"outside", memory.outside},
                     {"arena", memory.arena},

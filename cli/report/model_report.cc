@@ -66,7 +66,9 @@ MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
     bool parameter =
         value->role == Role::kParameter || value->role == Role::kFrozen;
     size_t* kind = nullptr;
-    if (parameter) {
+    if (value->role == Role::kWeightCopy) {
+      kind = &memory.fp8_weights;
+    } else if (parameter) {
       kind = &memory.parameters;
       if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
@@ -79,6 +81,7 @@ MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
     const bool outside = LiesOutside(options, *value);
     (outside ? memory.outside : *kind) += BytesOf(*value);
   }
+  memory.parameters += step.set_aside;
   memory.arena = plan.arena_bytes;
   memory.naive = plan.naive_bytes;
   std::vector<MemoryKind> kinds = TenantKinds(plan, graph, step.gradient_names);
@@ -294,9 +297,7 @@ class Reporter {
     }
   }
 
-  // `any_m`: the shapes are invented.
-  StepGraph Build(const Shapes& shapes, bool any_m = false) {
-    Stopwatch stopwatch(&report_.seconds.step_graph);
+  StepSource Source(bool any_m = false) {
     StepSource source{
         model_.get(),
         options_.loss,
@@ -315,6 +316,14 @@ class Reporter {
         mesh_};
     source.step = step_.get();
     source.choose_recomputed = chooser_;
+    source.primary_weights = options_.primary_weights == "fp8";
+    return source;
+  }
+
+  // `any_m`: the shapes are invented.
+  StepGraph Build(const Shapes& shapes, bool any_m = false) {
+    Stopwatch stopwatch(&report_.seconds.step_graph);
+    StepSource source = Source(any_m);
     CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
@@ -424,11 +433,13 @@ class Reporter {
     AddReport(paper.step, runner_);
     FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
                  runner_);
+    KeepPrimaryWeights(Source(), &paper.step);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
     paper.moments = FloatMoments(paper.plan);
     paper.is_in_file = step_ != nullptr;
+    paper.state = paper.step.set_aside;
     for (const Value* value : paper.plan.states) {
       paper.state += BytesOf(*value);
     }
@@ -469,6 +480,10 @@ class Reporter {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
                    runner_);
+      KeepPrimaryWeights(Source(), &step);
+      if (!step.primary_weights.empty()) {
+        report_.notes.push_back(step.primary_weights);
+      }
       if (provider_.device != Device::kHost) AddCopies(*step.graph);
       Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
       report_.memory = Forecast(options_, step, plan);

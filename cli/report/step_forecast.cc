@@ -62,20 +62,25 @@ RankMemory MemoryOf(const SessionOptions& options, const StepGraph& step,
   const MemoryReport report =
       MakeMemoryReport(plan, *step.graph, step.gradient_names);
   RankMemory memory;
-  memory.parameters = report.Total(MemoryKind::kParameter);
+  memory.parameters = report.Total(MemoryKind::kParameter) + step.set_aside;
   memory.outside = OutsideBytes(options, plan);  // moments
   memory.optimizer = report.Total(MemoryKind::kOptimizerState) - memory.outside;
-  memory.scales = report.Total(MemoryKind::kFp8State);
   memory.arena = plan.arena_bytes;
   size_t in_arena = 0;
   for (const LiveValue& live : report.live) {
     const Value* value = step.graph->Find(live.name);  // null: a workspace
     const bool sent = value && (Sends(value->producer) ||
                                 std::ranges::any_of(value->uses, Sends));
+    if (value && value->role == Role::kWeightCopy) {
+      memory.fp8_weights += live.bytes;
+      continue;
+    }
     switch (live.kind) {
       case MemoryKind::kParameter:
       case MemoryKind::kOptimizerState:
+        continue;
       case MemoryKind::kFp8State:
+        memory.scales += live.bytes;
         continue;
       case MemoryKind::kInput:
       case MemoryKind::kConstant:
@@ -151,10 +156,12 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     forecast.tokens = TokensOf(graph, model.loss.label);
     AddReport(paper.step, runner);
     FitToKernels(graph, provider.kernels, options, *evaluator, runner);
+    KeepPrimaryWeights(own, &paper.step);
     paper.plan = MakePlan(graph, provider.kernels, provider.device);
     const RankMemory memory = MemoryOf(options, paper.step, paper.plan);
     paper.arena = memory.arena;
-    paper.state = memory.parameters + memory.optimizer + memory.scales;
+    paper.state = memory.parameters + memory.optimizer + memory.scales +
+                  memory.fp8_weights;
     paper.others = memory.others;
     paper.moments = FloatMoments(paper.plan);
     paper.is_in_file = source.step != nullptr;
@@ -171,7 +178,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const PaperStep paper = plan_on_paper(chooser);
   const StepGraph& step = paper.step;
   const Plan& plan = paper.plan;
-  for (const std::string& note : {step.recomputed, step.moments}) {
+  for (const std::string& note :
+       {step.recomputed, step.moments, step.primary_weights}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
   forecast.memory = MemoryOf(options, step, plan);

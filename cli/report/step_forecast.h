@@ -32,8 +32,9 @@ struct ForecastSpec {
 // Bytes on one rank at the step's peak.
 struct RankMemory {
   size_t parameters = 0, optimizer = 0, scales = 0;
-  size_t others = 0;   // batch, constants, outputs
-  size_t arena = 0;    // of the plan
+  size_t fp8_weights = 0;  // FP8 copies of weights that live between steps
+  size_t others = 0;       // batch, constants, outputs
+  size_t arena = 0;        // of the plan
   size_t outside = 0;  // moments in the host's memory; no part of `optimizer`
   // In the arena: gradients of parameters; other values that collectives read
   // or give (gathered parameters, gradients before they are added up);
@@ -42,7 +43,7 @@ struct RankMemory {
          temporaries = 0;
 
   size_t total() const {
-    return parameters + optimizer + scales + others + arena;
+    return parameters + optimizer + scales + fp8_weights + others + arena;
   }
 };
 

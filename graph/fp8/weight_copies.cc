@@ -2,6 +2,7 @@
 #include "graph/fp8/weight_copies.h"
 
 #include <algorithm>
+#include <functional>
 #include <ranges>
 #include <unordered_map>
 #include <unordered_set>
@@ -13,34 +14,38 @@
 namespace onnx_fp8 {
 namespace {
 
+// What moves into the new graph.
+struct Moves {
+  bool gathers;     // gathers, too
+  bool codes_only;  // of a whole step, whose state all counts
+};
+
 class Splitter {
  public:
-  Splitter(Graph& graph, bool gathers) : graph_(graph), gathers_(gathers) {}
+  Splitter(Graph& graph, Moves moves) : graph_(graph), moves_(moves) {}
 
   std::unique_ptr<Graph> Run() {
     std::vector<Node*> alone, moved;
     std::unordered_set<const Value*> known, changing;
-    for (const StateBinding& b : graph_.state) changing.insert(b.state);
+    if (!moves_.codes_only) {
+      for (const StateBinding& b : graph_.state) changing.insert(b.state);
+    }
     for (Node& node : graph_.nodes()) {
       if (!DependsOnStateAlone(node, known) || ReadsAny(node, changing)) {
         continue;
       }
-      const OpFacts& facts = FactsOf(node);
       // A gather that stays keeps the copies of its result here, too.
-      if (facts.collective == Collective::kAllGather && !gathers_) continue;
+      if (IsGather(node) && !moves_.gathers) continue;
       alone.push_back(&node);
       known.insert(node.outputs().begin(), node.outputs().end());
-      if (IsCollective(node) || facts.kind == OpKind::kQuantize ||
-          facts.kind == OpKind::kRound) {
-        moved.push_back(&node);
-      }
+      if (IsMoved(node)) moved.push_back(&node);
     }
     if (moved.empty()) return nullptr;
     copies_ = std::make_unique<Graph>();
     copies_->name = graph_.name;
     copies_->file = graph_.file;
     copies_->opset = graph_.opset;
-    for (const Node* node : moved) Copy(*node);
+    CopyAll(moved);
     // Readers come first. A value that only moved nodes read, directly or
     // through other nodes, then stays in the new graph.
     for (Node* node : alone | std::views::reverse) {
@@ -56,6 +61,19 @@ class Splitter {
   }
 
  private:
+  static bool IsGather(const Node& node) {
+    return FactsOf(node).collective == Collective::kAllGather;
+  }
+
+  // REQUIRES: the node depends on state alone.
+  bool IsMoved(const Node& node) const {
+    const OpKind kind = FactsOf(node).kind;
+    if (kind == OpKind::kQuantize) return true;
+    if (!moves_.codes_only) return IsCollective(node) || kind == OpKind::kRound;
+    return IsCollective(node) &&
+           (!IsGather(node) || IsFloat8(node.out(0)->dtype));
+  }
+
   bool IsUnread(const Node& node) const {
     return std::ranges::all_of(node.outputs(), [&](const Value* value) {
       return !value || (value->uses.empty() && !IsReturned(graph_, value));
@@ -66,7 +84,7 @@ class Splitter {
   void Replace(Node* node, const Node& copy) {
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       Value* old = node->out(i);
-      if (!old || old->uses.empty()) continue;
+      if (!old || (old->uses.empty() && !IsReturned(graph_, old))) continue;
       copies_->outputs.push_back(copy.out(i));
       Value* input =
           graph_.AddInput(graph_.FreshName(old->name), old->dtype, old->shape);
@@ -77,6 +95,18 @@ class Splitter {
     graph_.RemoveNode(node);
     for (auto& [input, name] : renamed_) graph_.Rename(input, name);
     renamed_.clear();
+  }
+
+  // Ranks with other batches have another order of nodes; all make the codes in
+  // the order of their names.
+  void CopyAll(std::vector<Node*> moved) {
+    const auto name = [](const Node* node) {
+      const auto& made = node->outputs();
+      const auto first = std::ranges::find_if(made, std::identity());
+      return first == made.end() ? std::string() : (*first)->name;
+    };
+    if (moves_.codes_only) std::ranges::sort(moved, {}, name);
+    for (const Node* node : moved) Copy(*node);
   }
 
   // The value in the new graph. REQUIRES: its producer is copied.
@@ -127,7 +157,7 @@ class Splitter {
   }
 
   Graph& graph_;
-  const bool gathers_;
+  const Moves moves_;
   std::unique_ptr<Graph> copies_;
   std::unordered_map<const Node*, Node*> copied_;
   std::vector<std::pair<Value*, std::string>> renamed_;
@@ -136,7 +166,11 @@ class Splitter {
 }  // namespace
 
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers) {
-  return Splitter(graph, gathers).Run();
+  return Splitter(graph, {.gathers = gathers, .codes_only = false}).Run();
+}
+
+std::unique_ptr<Graph> SplitWeightCodes(Graph& graph) {
+  return Splitter(graph, {.gathers = true, .codes_only = true}).Run();
 }
 
 }  // namespace onnx_fp8

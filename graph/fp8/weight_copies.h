@@ -17,4 +17,10 @@ namespace onnx_fp8 {
 // move. REQUIRES: known dtypes and shapes.
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers = false);
 
+// The same for a whole step, whose state all counts, but only for codes: the
+// quantization, the reductions of amaxes and the gathers of codes move. A
+// weight that is rounded or gathered as it is stays so; the new graph has a
+// node of its own for it where codes are made of it.
+std::unique_ptr<Graph> SplitWeightCodes(Graph& graph);
+
 }  // namespace onnx_fp8

@@ -10,6 +10,14 @@
 namespace onnx_fp8 {
 
 void RunUpdatesEarly(Graph& graph) {
+  std::unordered_set<const Node*> updates;
+  for (const Node& node : graph.nodes()) {
+    if (node.part == Part::kOptimizer) updates.insert(&node);
+  }
+  RunEarly(graph, updates);
+}
+
+void RunEarly(Graph& graph, const std::unordered_set<const Node*>& nodes) {
   graph.Sort();
   // Place of a node: the number of another node, or of the one behind which it
   // moves and its own number.
@@ -18,7 +26,7 @@ void RunUpdatesEarly(Graph& graph) {
   size_t number = 0;
   for (const Node& node : graph.nodes()) {
     Place own = {++number, 0};
-    if (node.part == Part::kOptimizer) {
+    if (nodes.contains(&node)) {
       own = {0, number};
       for (const Value* value : node.inputs()) {
         if (!value || !value->producer) continue;

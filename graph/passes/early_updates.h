@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <unordered_set>
+
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
@@ -10,5 +12,8 @@ namespace onnx_fp8 {
 // gradient is known, and the gradient's memory is free from there on. (The plan
 // runs all readers of the old parameter before.) Sorts the graph.
 void RunUpdatesEarly(Graph& graph);
+
+// The same for these nodes. No other nodes change their order.
+void RunEarly(Graph& graph, const std::unordered_set<const Node*>& nodes);
 
 }  // namespace onnx_fp8

@@ -179,13 +179,18 @@ void ChooseModules(const std::vector<std::string>& globs, const Graph& graph,
   choice->text = "`recompute`: the modules that match";
 }
 
+bool Quantizes(const Node& node) {
+  return FactsOf(node).kind == OpKind::kQuantize;
+}
+
 // Adds values that depend on weights alone and that a chosen node reads.
-void AddCopies(const std::vector<Node*>& forward,
+void AddCopies(const std::vector<Node*>& forward, bool codes,
                std::unordered_set<Node*>* chosen) {
   const Dependences of(forward);
   for (size_t i = forward.size(); i-- > 0;) {
     Node* node = forward[i];
     if (!of.copies.contains(node) || !MayRunAgain(*node)) continue;
+    if (!codes && Quantizes(*node)) continue;
     const bool read =
         std::ranges::any_of(node->outputs(), [&](const Value* out) {
           return out && std::ranges::any_of(out->uses, [&](Node* reader) {
@@ -209,12 +214,13 @@ StepHalves::StepHalves(Graph& graph, const Value* seed) {
 }
 
 std::unordered_set<Node*> NodesThatMayRunAgain(
-    const std::vector<Node*>& forward, bool copies) {
+    const std::vector<Node*>& forward, bool copies, bool codes) {
   const Dependences of(forward);
   std::unordered_set<Node*> nodes;
   for (Node* node : forward) {
     const bool depends =
-        of.activations.contains(node) || (copies && of.copies.contains(node));
+        of.activations.contains(node) ||
+        (copies && of.copies.contains(node) && (codes || !Quantizes(*node)));
     if (depends && MayRunAgain(*node)) nodes.insert(node);
   }
   return nodes;
@@ -233,7 +239,7 @@ RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
   }
   const auto may = NodesThatMayRunAgain(forward, false);
   std::erase_if(choice.nodes, [&](Node* node) { return !may.contains(node); });
-  if (spec.copies) AddCopies(forward, &choice.nodes);
+  if (spec.copies) AddCopies(forward, spec.codes, &choice.nodes);
   if (!choice.nodes.empty()) {
     choice.text += Concat("; ", choice.nodes.size(), " of ", forward.size(),
                           " nodes of the forward run again in the backward");

@@ -29,13 +29,16 @@ struct RecomputeSpec {
   // weights alone and that a chosen node reads. Not for a graph that runs
   // several times between two updates, where they are made once.
   bool copies = true;
+  // Whether that holds for FP8 codes, too. Not for codes that live from step to
+  // step.
+  bool codes = true;
 };
 
 // Nodes of the forward that the backward may compute again. Nodes that draw
 // random numbers, collectives and nodes that don't depend on weights, such as
-// masks, stay out. `copies`: as RecomputeSpec's. REQUIRES: roles set.
+// masks, stay out. `copies`, `codes`: as RecomputeSpec's. REQUIRES: roles set.
 std::unordered_set<Node*> NodesThatMayRunAgain(
-    const std::vector<Node*>& forward, bool copies);
+    const std::vector<Node*>& forward, bool copies, bool codes = true);
 
 struct RecomputeChoice {
   std::unordered_set<Node*> nodes;

@@ -593,6 +593,11 @@ class Planner {
            ByteSize(StoredAs(*from.value)) == ByteSize(StoredAs(*to.value));
   }
 
+  // Whether PutSideBySide may move the node over a reader of old state.
+  static bool MayMove(const Node& node) {
+    return IsCollective(node) && node.Int("bucket", 0) != 0;
+  }
+
   void BindState() {
     std::unordered_set<int> taken;  // next values that are written into state
     std::unordered_map<int, int> snapshots;
@@ -609,7 +614,7 @@ class Planner {
       const Memory& from = memories_[Index(next)];
       int writer = from.writer;
       if (writer >= 0 && from.place == Place::kArena &&
-          !IsCollective(*nodes_[Index(writer)]) &&
+          !MayMove(*nodes_[Index(writer)]) &&
           MayOverwrite(writer, state, next) && taken.insert(next).second) {
         InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
         std::erase(write.readers, writer);

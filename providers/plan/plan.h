@@ -30,7 +30,7 @@
 // Otherwise the value is copied after the last step. It is copied if
 // - the node reads the old state and may not work in place on it,
 // - a reader of the old value needs the new one (a cycle),
-// - the node is a collective,
+// - the node is a collective of a bucket,
 // - the next value is a graph output, is bound to another state too, or is no
 //   result of a node (an input, a constant, another state's old value).
 #pragma once

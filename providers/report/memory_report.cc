@@ -64,6 +64,7 @@ class Kinds {
       case Role::kFrozen:
         return MemoryKind::kParameter;
       case Role::kScale:
+      case Role::kWeightCopy:
         return MemoryKind::kFp8State;
       case Role::kNone:
         break;

@@ -211,7 +211,7 @@ void ParseLine(Graph& graph, Line& line) {
   }
   bool is_input = line.Take("input ");
   std::optional<Role> role;
-  for (int i = 0; i <= static_cast<int>(Role::kBound); ++i) {
+  for (int i = 0; i <= static_cast<int>(Role::kWeightCopy); ++i) {
     auto known = static_cast<Role>(i);
     if (line.Take(std::string(Name(known)) + " ")) role = known;
   }

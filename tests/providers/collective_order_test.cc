@@ -127,6 +127,49 @@ TEST(CollectiveFlightsTest, AwaitedBeforeTheFirstThatNeedsIt) {
   EXPECT_EQ(StepOf(plan, "z").awaits, 0u);
 }
 
+// A gathered value that replaces state takes no memory besides.
+TEST(CollectiveFlightsTest, AResultIsWrittenIntoState) {
+  const auto graph = ParseGraph(R"(
+input x: float[64]
+state m: float[128]
+g: float[64] = Neg(x)
+next: float[128] = onnx_fp8.AllGather<group="dp", ranks=2>(g)
+old: float[128] = Exp(m)
+y: float[64] = Abs(g)
+output old
+output y
+update m = next
+)");
+  Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  EXPECT_TRUE(plan.after.empty());
+  EXPECT_EQ(plan.arena_bytes, 64 * sizeof(float));  // g
+  const Step& gather = StepOf(plan, "next");
+  EXPECT_EQ(plan.slots[Index(gather.outputs[0])].place, Place::kState);
+  // The reader of the old value comes first, and nobody waits for the new one.
+  EXPECT_EQ(plan.steps.back().node->out(0)->name, "y");
+  EXPECT_TRUE(gather.beside);
+}
+
+// A bucket's nodes run where the first of them stands.
+TEST(CollectiveFlightsTest, AResultOfABucketIsCopiedIntoState) {
+  const auto graph = ParseGraph(R"(
+input x: float[64]
+state m: float[64]
+a: float[64] = Neg(x)
+b: float[64] = Abs(x)
+s: float[64] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(a)
+t: float[64] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(b)
+old: float[64] = Exp(m)
+output old
+output s
+update m = t
+)");
+  const Plan plan = MakePlan(*graph, CpuKernels());
+  CheckPlan(plan, *graph, CpuKernels());
+  EXPECT_EQ(plan.after.size(), 1u);
+}
+
 // The check of plans knows nothing of the planner.
 TEST(CollectiveFlightsTest, CheckPlanFindsWhatIsNotAwaited) {
   const auto graph = ParseGraph(kBeside);

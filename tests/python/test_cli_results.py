@@ -204,6 +204,21 @@ def test_inspect(tmp_path):
     assert fc == {"forward": [], "dgrad": [], "wgrad": ["k"]}
 
 
+def test_inspect_counts_fp8_weights_between_steps():
+    flags = ["inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise", *CE]
+    plain, kept = (json.loads(run(*flags, *more).stdout) for more in ([], ["--primary-weights", "fp8"]))
+    weights = {g["fqn"]: g["k"] * g["n"] for g in kept["gemms"] if g["role"] == "forward" and g["fp8"]}
+    memory = kept["memory"]
+    assert plain["memory"]["fp8_weights"] == 0
+    # A scale and an amax, in four bytes each.
+    assert memory["fp8_weights"] == sum(weights.values()) + 8 * len(weights)
+    assert memory["total"] == sum(memory[kind] for kind in ("parameters", "moments", "scaling", "fp8_weights", "arena_peak"))
+    assert all(memory[kind] == plain["memory"][kind] for kind in ("parameters", "moments", "scaling"))
+    said = f"--primary-weights fp8: {len(weights)} weights live from step to step"
+    assert any(note.startswith(said) for note in kept["notes"])
+    assert "FP8 copies of weights" in run(*[f for f in flags if f != "--json"], "--primary-weights", "fp8").stdout
+
+
 def test_inspect_says_what_a_gpu_copies():
     flags = ["inspect", GPT, "--shape", "batch=1,seq=24", "--recipe", "tensorwise"]
     cpu = json.loads(run(*flags, "--json").stdout)

@@ -118,6 +118,7 @@ WAYS = {
     "micro": ("mlp", ["--recipe", "delayed,update:micro", "--grad-accum", 2]),
     "layers": ("mlp", ["--recipe", "mxfp8", "--recipe-for", "fc1=delayed", "--recipe-for", "fc2=off", "--recipe-for",
                        "head=rowwise,tr:requantize"]),
+    "FP8 weights": ("mlp", ["--recipe", "delayed", "--primary-weights", "fp8"]),
     "hopper": ("mlp", ["--recipe", "tensorwise", "--accumulate", "hopper"]),
 }
 
@@ -142,6 +143,21 @@ def test_state_in_files(tmp_path, flags_of):
     run("train", "--resume", "--out", tmp_path / "parts", "--steps", STEPS)
     assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "whole")
     assert "--state-dir" not in json.loads((tmp_path / "parts/config.json").read_text())["flags"]
+
+
+def test_fp8_weights_leave_no_trace(tmp_path, flags_of):
+    """The codes that live between steps are the ones that each step would make, and a resumed run may do without."""
+    flags = flags_of("mlp")
+    run("calibrate", *flags[:-2], "--steps", 1, "-o", tmp_path / "scales.json")
+    flags += ["--recipe", "static", "--scales", tmp_path / "scales.json", "--steps", STEPS, "--save-every", CUT]
+    run("train", *flags, "--out", tmp_path / "plain")
+    done = run("train", *flags, "--primary-weights", "fp8", "--out", tmp_path / "fp8")
+    assert "weights live from step to step" in done.stderr
+    cut(tmp_path / "fp8", tmp_path / "parts")
+    run("train", "--resume", "--primary-weights", "float", "--out", tmp_path / "parts")
+    for other in ("fp8", "parts"):
+        assert metrics_without_speed(tmp_path / other) == metrics_without_speed(tmp_path / "plain"), other
+        assert state_bytes(tmp_path / other) == state_bytes(tmp_path / "plain"), other
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

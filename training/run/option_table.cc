@@ -228,6 +228,11 @@ const Option kOptions[] = {
         "the least cost), globs over modules, or none (default: auto with "
         "`memory`, else none)",
         "", {.field = &O::recompute}),
+    Row("Chunk", "primary_weights", kChoice,
+        "how weights that products read in FP8 live from step to step: as "
+        "floats, of which each step makes codes, or as codes and scales too, "
+        "which the step before has made",
+        "float", {.choices = "float|fp8", .field = &O::primary_weights}),
     Row("Chunk", "memory", kText,
         "memory that the program may use, on a GPU or in its process: 74GiB, "
         "80GB, a number of bytes, or auto (all that there is); a step that "

@@ -45,8 +45,14 @@ Quantizer::Quantizer(std::shared_ptr<const Graph> graph,
 }
 
 const TensorMap& Quantizer::Copies(TensorMap& state) {
-  if (copies_.empty()) copies_ = executor_->Run({}, state);
+  if (!made_) copies_ = executor_->Run({}, state);
+  made_ = true;
   return copies_;
+}
+
+void Quantizer::Forget() {
+  copies_.clear();
+  made_ = false;
 }
 
 TensorMap PlannedStep::Known(const TensorMap& feeds) const {
@@ -84,6 +90,8 @@ PlannedStep* PlanCache::Find(const PlanKey& wanted) {
 }
 
 PlannedStep& PlanCache::Keep(PlannedStep planned) {
+  names_.insert(planned.step.weight_copies.begin(),
+                planned.step.weight_copies.end());
   plans_.push_front(std::move(planned));
   if (static_cast<int64_t>(plans_.size()) > most_) DropOldest();
   return plans_.front();
@@ -123,6 +131,27 @@ void PlanCache::ForgetWeightCopies() {
   for (PlannedStep& planned : plans_) {
     if (planned.quantizer) planned.quantizer->Forget();
   }
+}
+
+const TensorMap& PlanCache::CopiesFor(const PlannedStep& planned,
+                                      TensorMap& state) {
+  static const TensorMap kNone;
+  Quantizer* quantizer = planned.quantizer.get();
+  if (!quantizer) return kNone;
+  const bool in_state = !planned.step.weight_copies.empty();
+  if (in_state && !quantizer->has_copies()) {
+    ForgetWeightCopies();
+    for (const std::string& name : names_) {
+      const Value* own = quantizer->graph().Find(name);
+      auto there = state.find(name);
+      if (there == state.end()) continue;
+      const Tensor& held = there->second;
+      const bool fits =
+          own && held.dtype() == own->dtype && held.shape() == *own->shape;
+      if (!fits) state.erase(there);
+    }
+  }
+  return quantizer->Copies(state);
 }
 
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "graph/passes/specialize.h"
@@ -41,26 +42,31 @@ struct PlanKey {
   bool Fits(const PlanKey& wanted) const;
 };
 
-// Makes the copies of weights that micro steps read: once between two updates,
-// always in the same memory. Micro steps whose copies are the same share one.
+// Makes the copies of weights that steps read, always in the same memory. Steps
+// whose copies are the same share one. Copies of a micro step are made once
+// between two updates. Copies of a whole step are state, which the step itself
+// replaces: they are made if the state has changed otherwise.
 class Quantizer {
  public:
-  // `graph`: as SplitWeightCopies makes it. `executor`: runs it.
+  // `graph`: as SplitWeightCopies makes it, or KeepWeightCodes its maker.
+  // `executor`: runs it.
   Quantizer(std::shared_ptr<const Graph> graph,
             std::unique_ptr<Executor> executor);
 
-  // The copies by name; makes them if they are not there.
+  // The copies by name, apart from the ones that are state; makes them if they
+  // are not there.
   const TensorMap& Copies(TensorMap& state);
   // The weights have changed.
-  void Forget() { copies_.clear(); }
+  void Forget();
 
-  bool has_copies() const { return !copies_.empty(); }
+  bool has_copies() const { return made_; }
   const Graph& graph() const { return *graph_; }
   Executor& executor() const { return *executor_; }
 
  private:
   std::shared_ptr<const Graph> graph_;
   std::unique_ptr<Executor> executor_;
+  bool made_ = false;
   TensorMap copies_;  // views of the executor's outputs
 };
 
@@ -70,7 +76,7 @@ struct PlannedStep {
   StepGraph step;
   std::shared_ptr<const ReportLayout> report;
   std::unique_ptr<Executor> executor;
-  // Makes the copies that a micro step reads. Null: it reads none.
+  // Makes the copies that the step reads. Null: it reads none.
   std::shared_ptr<Quantizer> quantizer;
   std::optional<MemoryFit> fit = {};  // of a limit, in kinds that are searched
 
@@ -110,6 +116,13 @@ class PlanCache {
   // The quantizer of a plan that computes the same copies; null: there is none.
   std::shared_ptr<Quantizer> FindQuantizer(const Graph& graph) const;
   void ForgetWeightCopies();
+  // The copies of weights that the plan is fed. If its copies are state,
+  // `state` then has them, and no copies of other plans. REQUIRES: the plan is
+  // kept.
+  const TensorMap& CopiesFor(const PlannedStep& planned, TensorMap& state);
+  // Whether it is the name of state that follows from other state: a copy of
+  // weights of any plan that was kept.
+  bool IsCopy(const std::string& name) const { return names_.contains(name); }
 
  private:
   struct KeptFit {
@@ -119,7 +132,8 @@ class PlanCache {
 
   int64_t most_;
   std::list<PlannedStep> plans_;
-  std::list<KeptFit> dropped_;  // the last one first
+  std::list<KeptFit> dropped_;   // the last one first
+  std::set<std::string> names_;  // of copies that are state
 };
 
 }  // namespace onnx_fp8

@@ -23,6 +23,7 @@
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
 #include "training/session/run_layout.h"
+#include "training/session/step_results.h"
 #include "training/session/step_room.h"
 #include "training/state/checkpoint.h"
 #include "training/state/session_state.h"
@@ -87,63 +88,6 @@ std::string LayersRemark(const std::vector<LayerSplit>& layers,
   if (whole == 0) return "";
   return Concat(whole, " of ", all, " layers and embeddings are whole on each ",
                 "rank of the axis tp: `inspect()` with `mesh` tells why");
-}
-
-// FP8 has saturated an infinite operand: a loss that looks finite is none.
-std::string CauseIn(const StepGraph& step, const TensorMap& feeds,
-                    const TensorMap& outputs, float* loss) {
-  if (!step.amax.empty()) {
-    std::string lost = NotFinite(outputs.at(step.amax), 0, step.fp8.labels);
-    if (!lost.empty()) {
-      *loss = std::numeric_limits<float>::quiet_NaN();
-      return lost + " is not finite";
-    }
-  }
-  if (std::isfinite(*loss)) return "";
-  return CountsNoLabel(step, feeds, *loss, outputs) ? kNoLabelCounts
-                                                    : "the loss is not finite";
-}
-
-bool IsFinite(const Tensor& x) {
-  const float* at = x.data<float>();
-  return std::all_of(at, at + x.size(),
-                     [](float e) { return std::isfinite(e); });
-}
-
-// Results of a run of the step's graph on a batch, from its outputs on the
-// host.
-EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
-                        const TensorMap& outputs) {
-  EvalResult result;
-  if (!step.loss.empty()) {
-    result.has_loss = true;
-    result.loss = outputs.at(step.loss).data<float>()[0];
-  }
-  result.cause = CauseIn(step, feeds, outputs, &result.loss);
-  for (const std::string& name : step.outputs) {
-    result.outputs[name] = outputs.at(name);
-  }
-  return result;
-}
-
-GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
-                                const TensorMap& outputs) {
-  GradientResult result;
-  result.loss = outputs.at(step.loss).data<float>()[0];
-  result.cause = CauseIn(step, feeds, outputs, &result.loss);
-  for (const std::string& name : step.outputs) {
-    result.outputs[name] = outputs.at(name);
-  }
-  for (const auto& [output, name] : step.gradients) {
-    result.gradients[name] = outputs.at(output);
-    if (result.cause.empty() && !IsFinite(result.gradients[name])) {
-      result.cause = "the gradient of " + name + " is not finite";
-    }
-  }
-  for (const auto& [output, name] : step.input_gradients) {
-    result.input_gradients[name] = outputs.at(output);
-  }
-  return result;
 }
 
 // A step that a provider has begun, with the reports of its micro-batches and,
@@ -405,8 +349,7 @@ class Session : public TrainingSession {
     save.before_rename = before_rename;
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
-      // Between two steps the sums are zero.
-      if (!sums_.contains(name)) state.emplace(name, state_.Source(name));
+      if (IsSaved(name)) state.emplace(name, state_.Source(name));
     }
     save.shards = sharded_.ToWrite(state_);
     if (sharded_.is_shared()) save.ranks = &ranks_->world();
@@ -427,7 +370,7 @@ class Session : public TrainingSession {
     AddStateNotes(skipped_, layout_.get().slots, options_.recipe, &notes);
     TensorMap tensors;
     for (const auto& [name, tensor] : state_.tensors()) {
-      if (!sums_.contains(name)) tensors[name] = state_.Host(name);
+      if (IsSaved(name)) tensors[name] = state_.Host(name);
     }
     return ToState(step_, notes, model_.Fingerprint(), std::move(tensors));
   }
@@ -449,6 +392,7 @@ class Session : public TrainingSession {
     RequireWholeState();
     CheckWeights(weights, Weights(), options_.model);
     for (const auto& [name, tensor] : weights) state_.Set(name, tensor);
+    plans_.ForgetWeightCopies();
   }
 
   void ExportOnnx(const std::string& path, bool external_data,
@@ -480,6 +424,11 @@ class Session : public TrainingSession {
                       ? model_.step->apply->Find(name)
                       : nullptr;
     if (same && same->role == value->role) same->data = value->data;
+  }
+
+  // Between two steps the sums are zero, and copies follow from weights.
+  bool IsSaved(const std::string& name) const {
+    return !sums_.contains(name) && !plans_.IsCopy(name);
   }
 
   bool on_host() const { return provider_->device() == Device::kHost; }
@@ -707,6 +656,8 @@ class Session : public TrainingSession {
       paper.moments = FloatMoments(update);
       sum.Add(update, nullptr);
       copies = SplitQuantizer(graph, options_.shard.what, runner_);
+    } else {
+      copies = KeepPrimaryWeights(source, &paper.step);
     }
     if (copies) sum.AddCopies(plan(*copies));
     paper.plan = plan(graph);
@@ -755,8 +706,11 @@ class Session : public TrainingSession {
     StepKind kind = planned.key.kind;
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
-    order_.Agree(kind, graph, true);
-    if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
+    // The copies of a micro step get the common order with it.
+    const bool micro = kind == StepKind::kMicro;
+    if (micro) order_.Agree(kind, graph, true);
+    planned.quantizer = TakeQuantizer(&planned.step);
+    if (!micro) order_.Agree(kind, graph, true);
     planned.executor = MakeExecutor(planned.step.graph);
     return planned;
   }
@@ -767,10 +721,17 @@ class Session : public TrainingSession {
     return plans_.Keep(std::move(planned));
   }
 
-  // Takes the quantization of weights out of a micro step; null: it has none.
-  std::shared_ptr<Quantizer> TakeQuantizer(Graph& micro) {
-    std::shared_ptr<Graph> copies =
-        SplitQuantizer(micro, options_.shard.what, runner_);
+  // Takes the quantization of weights out of a step; null: it stays there, or
+  // there is none.
+  std::shared_ptr<Quantizer> TakeQuantizer(StepGraph* step) {
+    std::shared_ptr<Graph> copies = KeepPrimaryWeights(source_, step);
+    if (step->kind == StepKind::kMicro) {
+      copies = SplitQuantizer(*step->graph, options_.shard.what, runner_);
+    }
+    const std::string& remark = step->primary_weights;
+    if (!remark.empty() && !std::exchange(said_primary_, true)) {
+      AddRemark(remark);
+    }
     if (!copies) return nullptr;
     if (auto known = plans_.FindQuantizer(*copies)) return known;
     return std::make_shared<Quantizer>(copies, MakeExecutor(copies));
@@ -826,10 +787,8 @@ class Session : public TrainingSession {
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
-    if (planned.quantizer) {
-      const TensorMap& copies = planned.quantizer->Copies(state_.tensors());
-      all.insert(copies.begin(), copies.end());
-    }
+    const TensorMap& copies = plans_.CopiesFor(planned, state_.tensors());
+    all.insert(copies.begin(), copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
     Execute(planned, all,
             DrawOfRank(options_.seed, draw, ranks_ ? ranks_->data_rank() : 0),
@@ -961,7 +920,7 @@ class Session : public TrainingSession {
   std::optional<StepLimit> limit_;   // of the options
   bool shared_limit_ = false;        // it is the least of all ranks
   std::optional<MemoryFit> choice_;  // of ranks, for all their plans
-  bool said_memory_ = false, said_dropped_ = false;
+  bool said_memory_ = false, said_dropped_ = false, said_primary_ = false;
   // The profiler and the timeline name nodes of graphs whose plans may no
   // longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "graph/export_record.h"
+#include "graph/fp8/primary_weights.h"
 #include "graph/fp8/weight_copies.h"
 #include "graph/onnx/initialization.h"
 #include "graph/onnx/onnx_io.h"
@@ -51,6 +52,7 @@
 #include "training/make_provider.h"
 #include "training/ranks/bucket_reductions.h"
 #include "training/ranks/gather_ahead.h"
+#include "training/ranks/sharded_state.h"
 #include "training/step/draw_weights.h"
 #include "training/step/loss.h"
 #include "training/step/step_builder.h"
@@ -410,6 +412,31 @@ void SetFirstValues(const std::vector<Initialization>& initializations,
   }
 }
 
+constexpr char kMicroCopies[] =
+    "`primary_weights` fp8: each step makes the FP8 copies of weights once, "
+    "for "
+    "all of its micro-batches, and the last step's are gone";
+
+std::string PrimaryRemark(const PrimaryWeights& kept) {
+  if (kept.weights == 0) {
+    return "`primary_weights` fp8: no product reads a weight in FP8";
+  }
+  return Concat("`primary_weights` fp8: ", kept.weights,
+                kept.weights == 1 ? " weight lives" : " weights live",
+                " from step to step as FP8 codes and scales (", kept.bytes,
+                " bytes)");
+}
+
+// Bytes of the state that `maker` reads and the step does not.
+size_t SetAside(const Graph& maker, const Graph& step) {
+  size_t bytes = 0;
+  for (const Value* value : maker.Initializers()) {
+    const bool state = value->role != Role::kNone && !step.Find(value->name);
+    bytes += state ? BytesOf(*value) : 0;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 // The lists of a step on one rank have all such passes. None of them runs.
@@ -564,6 +591,25 @@ std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
                [&](Graph& g) { copies = SplitWeightCopies(g, gathers); }}},
              graph);
   return copies;
+}
+
+std::shared_ptr<Graph> KeepPrimaryWeights(const StepSource& source,
+                                          StepGraph* step) {
+  if (!source.primary_weights) return nullptr;
+  if (step->kind == StepKind::kMicro) step->primary_weights = kMicroCopies;
+  if (step->kind != StepKind::kTrain) return nullptr;
+  PrimaryWeights kept;
+  const auto keep = [&](Graph& graph) {
+    kept = KeepWeightCodes(
+        graph,
+        [&](const std::string& hint) { return StateName(*source.model, hint); },
+        source.optimizer.release_gradients);
+  };
+  source.runner->Run({{"KeepPrimaryWeights", keep}}, *step->graph);
+  step->weight_copies = kept.copies;
+  step->primary_weights = PrimaryRemark(kept);
+  if (kept.maker) step->set_aside = SetAside(*kept.maker, *step->graph);
+  return std::move(kept.maker);
 }
 
 }  // namespace onnx_fp8

@@ -77,4 +77,11 @@ std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,
 std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
                                       PassRunner& runner);
 
+// If the source wants it, a kTrain graph keeps FP8 copies of weights as state
+// (graph/fp8/primary_weights.h). Returns the graph that makes them anew; null:
+// there are none. A kMicro graph only gets a remark: its session keeps copies
+// of its own. Comes behind FitToKernels.
+std::shared_ptr<Graph> KeepPrimaryWeights(const StepSource& source,
+                                          StepGraph* step);
+
 }  // namespace onnx_fp8

@@ -63,6 +63,21 @@ void CheckRelease(const SessionOptions& options) {
   }
 }
 
+void CheckPrimaryWeights(const SessionOptions& options) {
+  const std::string& kept = options.primary_weights;
+  if (kept == "float") return;
+  if (kept != "fp8") {
+    throw OptionError(
+        Concat("`primary_weights`: expected float or fp8, got ", kept));
+  }
+  if (options.shard.what == Sharding::kParameters) {
+    throw OptionError(
+        "`primary_weights=fp8`: expected `shard` none, optimizer or gradients, "
+        "because each rank keeps whole codes from step to step, got "
+        "parameters; `shard=optimizer` divides all but the codes");
+  }
+}
+
 void CheckRate(double lr) {
   if (std::isfinite(static_cast<float>(lr)) && lr >= 0) return;
   throw OptionError(Concat("`lr`: expected a number of at least 0, got ", lr));

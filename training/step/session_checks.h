@@ -28,6 +28,10 @@ void CheckPatterns(const StepSource& source);
 // micro-batches. Errors: OptionError.
 void CheckRelease(const SessionOptions& options);
 
+// Ranks that divide parameters have no whole codes between steps. Errors:
+// OptionError, for another value than "fp8" or "float", too.
+void CheckPrimaryWeights(const SessionOptions& options);
+
 // Another rate than a number of at least 0 would change all weights to NaN, or
 // move them uphill. Errors: OptionError.
 void CheckRate(double lr);

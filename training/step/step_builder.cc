@@ -594,15 +594,17 @@ void RecomputeInStep(const StepSource& source,
   graph.Sort();
   StepHalves halves(graph, seed);
   const bool copies = step->kind != StepKind::kMicro;
+  const bool codes = !source.primary_weights;
   RecomputeChoice choice =
       source.choose_recomputed
           ? source.choose_recomputed(
                 {&graph,
                  halves.forward,
-                 NodesThatMayRunAgain(halves.forward, copies),
+                 NodesThatMayRunAgain(halves.forward, copies, codes),
                  kept,
                  {}})
-          : ChooseRecomputed({source.recompute, copies}, graph, halves.forward);
+          : ChooseRecomputed({source.recompute, copies, codes}, graph,
+                             halves.forward);
   RecomputeInBackward(graph, choice.nodes, &halves.backward);
   step->recomputed = std::move(choice.text);
 }

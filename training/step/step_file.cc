@@ -154,7 +154,14 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
   StepSource source =
       MakeStepSource(options, source_->model, *evaluator, source_->runner);
   source.model_outputs = true;
-  source.recompute.clear();  // a session on the file chooses
+  // A session on the file chooses both.
+  source.recompute.clear();
+  source.primary_weights = false;
+  if (options.primary_weights == "fp8") {
+    source_->model.notes.push_back(
+        "`primary_weights` fp8 is no part of a file: its step makes FP8 codes "
+        "of weights anew, unless `train()` of the file takes the option");
+  }
   bool whole = options.grad_accum == 1;
   StepGraph step =
       BuildStepGraph(source, whole ? StepKind::kTrain : StepKind::kMicro,

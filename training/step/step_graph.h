@@ -74,6 +74,9 @@ struct StepSource {
   // Decides in place of `recompute`; empty: `recompute` decides, and "auto"
   // chooses nothing.
   RecomputeChooser choose_recomputed = {};
+  // Whether the FP8 copies of weights live from one kTrain graph to the next
+  // (graph/fp8/primary_weights.h).
+  bool primary_weights = false;
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later
@@ -119,6 +122,10 @@ struct StepGraph {
   SpecializeReport specialized;
   std::string recomputed;  // what the backward computes again; "": nothing
   std::string moments;     // a remark about how moments are kept; "": nothing
+  // State that holds FP8 copies of weights, and a remark about it.
+  std::vector<std::string> weight_copies;
+  std::string primary_weights;
+  size_t set_aside = 0;  // bytes of other state that only their maker reads
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   bool divides_tokens = false;     // as SplitLayersReport's
   std::string whole_tokens;

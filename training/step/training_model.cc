@@ -283,6 +283,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                           int64_t shard_rank) {
   CheckLossScaling(options.loss_scaling);
   CheckRelease(options);
+  CheckPrimaryWeights(options);
   StepSource source{model.graph.get(),
                     model.loss,
                     options.optimizer,
@@ -304,6 +305,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                     {},
                     options.bucket_bytes,
                     model.step.get()};
+  source.primary_weights = options.primary_weights == "fp8";
   if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
     source.sharded = ParametersToShard(*model.graph);
   }

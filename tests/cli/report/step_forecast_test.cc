@@ -210,6 +210,42 @@ TEST(StepForecast, ALongRingPaysPerBlock) {
   EXPECT_EQ(sums[1].calls, 1);
 }
 
+// Weights (16,8) and (4,16). Their codes travel behind the update instead of
+// before the forward.
+TEST(StepForecast, CodesThatLiveBetweenStepsAreState) {
+  TempDir dir;
+  const std::string model = WriteMlp(dir, false);
+  const size_t codes = 16 * 8 + 4 * 16;
+  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.tp = 2}}) {
+    SCOPED_TRACE(ToString(mesh));
+    SessionOptions options = Options(model, "tensorwise");
+    if (mesh.dp > 1) options.shard.what = Sharding::kOptimizer;
+    const StepForecast plain = ForecastStep(SpecOf(options, mesh));
+    EXPECT_EQ(plain.memory.fp8_weights, 0u);
+    options.primary_weights = "fp8";
+    const StepForecast kept = ForecastStep(SpecOf(options, mesh));
+    // Ranks of tp have parts. Scales and amaxes take 4 bytes each.
+    const size_t own = codes / static_cast<size_t>(mesh.tp);
+    EXPECT_GE(kept.memory.fp8_weights, own);
+    EXPECT_LE(kept.memory.fp8_weights, own + 32);
+    EXPECT_EQ(kept.memory.parameters, plain.memory.parameters);
+    EXPECT_EQ(kept.memory.optimizer, plain.memory.optimizer);
+    EXPECT_EQ(PredictedBytes(kept), PredictedBytes(plain));
+    EXPECT_EQ(PredictedBytes(kept), CountedBytes(options, mesh));
+  }
+}
+
+// A frozen weight that products read in FP8 is read by nobody else, but the
+// session has it.
+TEST(StepForecast, AFrozenWeightBesideItsCodesCounts) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");
+  options.freeze = {"fc.weight"};
+  const size_t want = ForecastStep(SpecOf(options, {})).memory.parameters;
+  options.primary_weights = "fp8";
+  EXPECT_EQ(ForecastStep(SpecOf(options, {})).memory.parameters, want);
+}
+
 // Activations are most of the memory of a long batch.
 TEST(StepForecast, ComputesAgainWhatDoesNotFit) {
   TempDir dir;

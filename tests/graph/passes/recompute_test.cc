@@ -154,6 +154,36 @@ TEST(ChooseRecomputed, ModulesThatMatchAGlob) {
   EXPECT_THROW(Choose(*graph, {{"m.*", "tail"}}), Error);
 }
 
+// Codes that live from step to step are no copies that the step makes, but the
+// rounded weight is.
+TEST(ChooseRecomputed, NoCodesThatAreThereAnyway) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,3]
+input g: float[2,2]
+param w: float[3,2]
+wr: float[3,2] = onnx_fp8.RoundTo<to=16>(w)
+wq: float8e4m3fn[3,2], ws: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(wr)
+xq: float8e4m3fn[2,3], xs: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[2,2] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, wq, ws)
+z: float[2,2] = MatMul(x, wr)
+dy: float[2,2] = Mul(g, y)
+dz: float[2,2] = Mul(g, z)
+output dy
+output dz
+)");
+  graph->Find("y")->producer->name = "/layer/y";
+  graph->Find("z")->producer->name = "/layer/z";
+  const auto nodes = [&](bool codes) {
+    return Choose(*graph, {{"layer"}, true, codes}).nodes;
+  };
+  EXPECT_EQ(nodes(true), NodesNamed(*graph, {"y", "z", "wq", "wr"}));
+  EXPECT_EQ(nodes(false), NodesNamed(*graph, {"y", "z", "wr"}));
+  StepHalves halves(*graph, graph->Find("g"));
+  const auto may = NodesThatMayRunAgain(halves.forward, true, false);
+  EXPECT_FALSE(may.contains(graph->Find("wq")->producer));
+  EXPECT_TRUE(may.contains(graph->Find("wr")->producer));
+}
+
 // Masks cost little and are shared by all layers; what is drawn stays drawn.
 TEST(ChooseRecomputed, NoMasksNoRandomNumbersNoCollectives) {
   auto graph = ParseGraph(R"(graph "g" opset 24

@@ -119,6 +119,14 @@ case("steps_beyond_64_bits", "--steps: expected an integer of at least 1, got 99
      make=training(steps="99999999999999999999"))
 
 
+@wrong("--primary-weights fp8: expected --shard none, optimizer or gradients, because each rank keeps whole codes from step to step, "
+       "got parameters; --shard optimizer divides all but the codes")
+def whole_codes_of_parts(folder):
+    good(folder)
+    return ["plan", "m.onnx", "--loss", "cross_entropy", "--gpu", "h100", "--mesh", "dp=2", "--batch-size", "4", "--shard", "parameters",
+            "--primary-weights", "fp8"]
+
+
 @wrong("--save-best: expected loss, got accuracy, which is not known of mse")
 def best_accuracy_of_numbers(folder):
     good(folder)
