@@ -215,11 +215,11 @@ Json ToJson(const ModelReport& report, const std::string& model) {
   if (report.memory) {
     const MemoryForecast& m = *report.memory;
     json["memory"] = {
-        {"parameters", m.parameters},   {"moments", m.moments},
-        {"scaling", m.scaling},         {"fp8_weights", m.fp8_weights},
-        {"arena_peak", m.arena},        {"arena_naive", m.naive},
-        {"gradients", m.gradients},     {"saved_activations", m.saved},
-        {"fp8_copies", m.fp8_copies},   {"outside", m.outside},
+        {"parameters", m.parameters}, {"moments", m.moments},
+        {"scaling", m.scaling},       {"fp8_weights", m.fp8_weights},
+        {"arena_peak", m.arena},      {"arena_naive", m.naive},
+        {"gradients", m.gradients},   {"saved_activations", m.saved},
+        {"fp8_copies", m.fp8_copies}, {"outside", m.outside},
         {"total", m.total()}};
   }
   if (!report.layers.empty()) {
