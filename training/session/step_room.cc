@@ -22,6 +22,7 @@ nlohmann::json ToJson(const MemoryFit& fit) {
           {"before", fit.before},
           {"after", fit.after},
           {"again", fit.again},
+          {"as_blocks", fit.as_blocks},
           {"ops", fit.ops},
           {"blocks", fit.blocks},
           {"time_share", fit.time_share},
@@ -36,6 +37,7 @@ MemoryFit FromJson(const nlohmann::json& json) {
   json.at("before").get_to(fit.before);
   json.at("after").get_to(fit.after);
   json.at("again").get_to(fit.again);
+  json.at("as_blocks").get_to(fit.as_blocks);
   json.at("ops").get_to(fit.ops);
   json.at("blocks").get_to(fit.blocks);
   json.at("time_share").get_to(fit.time_share);

@@ -12,14 +12,16 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/node_notes.h"
+#include "graph/passes/recompute.h"
+#include "graph/passes/recompute_auto.h"
 #include "graph/passes/repeated_blocks.h"
 #include "providers/report/memory_report.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// Plans that the search makes, besides the first. The last of them is the
-// smallest that it can make.
+// Plans of ChooseToFit that the search makes. The last of them is the smallest
+// that it can make.
 constexpr int kMostPlans = 5;
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
@@ -75,6 +77,10 @@ class CostsOfPlan {
                 if (out) most = std::max(most, At(*out).workspace);
               }
               return most;
+            },
+            [this](const Value& value) {
+              const size_t bytes = At(value).bytes;
+              return bytes == 0 && value.concrete() ? BytesOf(value) : bytes;
             }};
   }
 
@@ -188,15 +194,11 @@ class MemorySearch {
     std::set<std::string> last;
     for (int i = 0; i < kMostPlans && !fit_.fits(); ++i) {
       if (i + 1 == kMostPlans) excess = kAll;
-      MemoryFit tried = fit_;
-      const PaperStep step = plan_([&](RecomputeProblem problem) {
-        return Choose(std::move(problem), costs, excess, &tried);
-      });
-      tried.after = step.total() + reserve_;
-      if (tried.after < fit_.after) {
-        fit_ = tried;
-        fit_.hints = HintsFor(step, options_);
-      }
+      const MemoryFit tried =
+          Try(costs, false, [&](const RecomputeProblem& problem) {
+            const size_t before = PeakWith(problem, {});
+            return ChooseToFit(problem, before - std::min(before, excess));
+          });
       if (excess == kAll) break;
       const bool stands = tried.again == last;
       last = tried.again;
@@ -204,15 +206,41 @@ class MemorySearch {
           tried.after > fit_.limit ? tried.after - fit_.limit : 0;
       excess = stands || more > kAll - excess ? kAll : excess + more;
     }
+    if (fit_.fits()) return;
+    Try(costs, true, [](const RecomputeProblem& problem) {
+      auto blocks = ChooseRecomputed({.what = {"blocks"}}, *problem.graph,
+                                     problem.forward)
+                        .nodes;
+      std::erase_if(blocks,
+                    [&](Node* node) { return !problem.may.contains(node); });
+      AutoRecompute found = Weigh(problem, blocks);
+      found.nodes = std::move(blocks);
+      return found;
+    });
   }
 
-  // Frees `excess` bytes where most are alive, on paper.
-  RecomputeChoice Choose(RecomputeProblem problem, const CostsOfPlan& costs,
-                         size_t excess, MemoryFit* tried) const {
-    problem.costs = costs.Costs();
-    const size_t before = PeakWith(problem, {});
-    const AutoRecompute found =
-        ChooseToFit(problem, before - std::min(before, excess));
+  // Makes the plan of a choice, and takes it if it is the smallest so far.
+  template <typename F>
+  MemoryFit Try(const CostsOfPlan& costs, bool as_blocks, F choose) {
+    MemoryFit tried = fit_;
+    tried.as_blocks = as_blocks;
+    const PaperStep step = plan_([&](RecomputeProblem problem) {
+      problem.costs = costs.Costs();
+      const AutoRecompute found = choose(problem);
+      Describe(found, problem, costs, &tried);
+      return RecomputeChoice{found.nodes, ""};
+    });
+    tried.after = step.total() + reserve_;
+    if (tried.after < fit_.after) {
+      fit_ = tried;
+      fit_.hints = HintsFor(step, options_);
+    }
+    return tried;
+  }
+
+  static void Describe(const AutoRecompute& found,
+                       const RecomputeProblem& problem,
+                       const CostsOfPlan& costs, MemoryFit* tried) {
     tried->again.clear();
     for (const Node* node : found.nodes) {
       if (const Value* result = FirstResult(*node)) {
@@ -223,7 +251,6 @@ class MemorySearch {
     tried->blocks = BlocksWith(found.nodes, problem.forward);
     tried->time_share =
         costs.all_seconds() > 0 ? found.seconds / costs.all_seconds() : 0;
-    return {found.nodes, ""};
   }
 
   const size_t reserve_;
@@ -251,7 +278,8 @@ std::string MemoryFit::Text() const {
   if (again.empty()) {
     return is_searched && fits() ? text + "; it fits as it is" : text;
   }
-  text += Concat("; `recompute`: ", again.size(), " nodes (");
+  text += Concat("; `recompute", as_blocks ? "=blocks" : "",
+                 "`: ", again.size(), " nodes (");
   constexpr size_t kNamed = 3;
   for (size_t i = 0; i < std::min(kNamed, ops.size()); ++i) {
     text += (i > 0 ? ", " : "") + ops[i];

@@ -57,6 +57,7 @@ struct MemoryFit {
   // A result of each node that runs again, by name. Ranks whose batches have
   // other sizes have these names, too.
   std::set<std::string> again;
+  bool as_blocks = false;  // these nodes are the choice of `recompute=blocks`
   std::vector<std::string> ops;  // of these nodes, by the bytes they free
   size_t blocks = 0;             // layers that have such a node
   double time_share = 0;         // of the step's time that they add
@@ -73,7 +74,9 @@ struct MemoryFit {
 };
 
 // The plan as it is, if it fits. Otherwise the one that ChooseToFit makes fit
-// when its plan is exact, with as few tries as possible; at last the smallest.
+// when its plan is exact, with as few tries as possible; at last its smallest.
+// If this is too large, too, the plan of `recompute=blocks`. If nothing fits,
+// the smallest of all these plans.
 // If the options say what runs again, only the plan as it is counts.
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
                     const SessionOptions& options, const PlanOnPaper& plan);

@@ -24,6 +24,7 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
                        .before = 120,
                        .after = 90,
                        .again = {"a", "b"},
+                       .as_blocks = true,
                        .ops = {"Relu"},
                        .blocks = 3,
                        .time_share = 0.25,
@@ -35,8 +36,8 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
               "computed again, and 120 without it; less");
     EXPECT_EQ(fit.Text(),
               "`memory`: a step needs 90 bytes of 100 bytes, 5 bytes of them "
-              "in reserve for libraries; `recompute`: 2 nodes (Relu, in 3 "
-              "blocks) run again in the backward: 30 bytes less, about 25 % "
+              "in reserve for libraries; `recompute=blocks`: 2 nodes (Relu, in "
+              "3 blocks) run again in the backward: 30 bytes less, about 25 % "
               "more time");
     EXPECT_EQ(fit.again, (std::set<std::string>{"a", "b"}));
   });

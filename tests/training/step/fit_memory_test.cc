@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
 #include "graph/passes/recompute.h"
+#include "providers/cpu/cpu_provider.h"
 #include "tests/graph/parse.h"
 
 namespace onnx_fp8 {
@@ -84,6 +90,131 @@ TEST(FitMemory, SaysThatAStepFitsAsItIs) {
   EXPECT_EQ(fit.Text(), "`memory`: a step needs 80 bytes of 100 bytes");
   fit = {.limit = 50, .before = 80, .after = 80};
   EXPECT_EQ(fit.Text(), "`memory`: a step needs 80 bytes of 50 bytes");
+}
+
+// What the backward of a step chooses, on its own graph.
+RecomputeChoice ChoiceOf(Graph& graph, const RecomputeChooser& chooser,
+                         StepHalves* halves) {
+  if (!chooser) return {};
+  RecomputeProblem problem;
+  problem.graph = &graph;
+  problem.forward = halves->forward;
+  problem.may = NodesThatMayRunAgain(problem.forward, true);
+  return chooser(problem);
+}
+
+RecomputeChooser ChooserOfBlocks() {
+  return [](const RecomputeProblem& problem) {
+    return ChooseRecomputed({.what = {"blocks"}}, *problem.graph,
+                            problem.forward);
+  };
+}
+
+// Equal layers of random nodes, four times as wide inside as between them. The
+// backward reads some of their values, the last layer's first.
+std::string TextOfLayers(uint32_t seed) {
+  std::mt19937 random(seed);
+  const size_t layers = 3 + random() % 4, nodes = 2 + random() % 24;
+  std::vector<size_t> seconds;  // second operands
+  std::vector<bool> reads;
+  for (size_t i = 0; i < nodes; ++i) {
+    seconds.push_back(i - random() % std::min<size_t>(i + 1, 3));
+    reads.push_back(random() % 2 == 0);
+  }
+  const auto value = [](size_t layer, size_t i) {
+    return "v" + std::to_string(layer) + "_" + std::to_string(i);
+  };
+  std::string text =
+      "graph \"g\" opset 24\ninput x: float[16,16]\n"
+      "input g: float[16,16]\nparam w: float[16,64]\n"
+      "param u: float[64,16]\n";
+  std::string x = "x";
+  for (size_t layer = 0; layer < layers; ++layer) {
+    text += value(layer, 0) + ": float[16,64] = MatMul(" + x + ", w)\n";
+    for (size_t i = 0; i < nodes; ++i) {
+      text += value(layer, i + 1) + ": float[16,64] = Mul(" + value(layer, i) +
+              ", " + value(layer, seconds[i]) + ")\n";
+    }
+    x = "x" + std::to_string(layer);
+    text += x + ": float[16,16] = MatMul(" + value(layer, nodes) + ", u)\n";
+  }
+  text += "d: float[16,16] = Mul(g, " + x + ")\n";
+  text += "d0: float[16,64] = MatMul(d, w)\n";
+  size_t made = 0;
+  for (size_t layer = layers; layer-- > 0;) {
+    for (size_t i = nodes; i-- > 0;) {
+      if (!reads[i]) continue;
+      const std::string before = "d" + std::to_string(made++);
+      text += "d" + std::to_string(made) + ": float[16,64] = Mul(" + before +
+              ", " + value(layer, i) + ")\n";
+    }
+  }
+  return text + "output d" + std::to_string(made) + "\n";
+}
+
+PaperStep LayersOnPaper(uint32_t seed, const RecomputeChooser& chooser) {
+  static const auto provider = MakeCpuProvider();
+  PaperStep paper;
+  paper.step.graph = ParseGraph(TextOfLayers(seed));
+  paper.step.gradient_names.seed = "g";
+  Graph& graph = *paper.step.graph;
+  StepHalves halves(graph, graph.Find("g"));
+  const RecomputeChoice choice = ChoiceOf(graph, chooser, &halves);
+  RecomputeInBackward(graph, choice.nodes, &halves.backward);
+  paper.plan = MakePlan(graph, provider->Kernels());
+  paper.arena = paper.plan.arena_bytes;
+  return paper;
+}
+
+TEST(FitMemory, NeverNeedsMoreThanBlocks) {
+  SessionOptions options;
+  options.recompute = {"auto"};
+  size_t smaller = 0;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const auto plan = [&](const RecomputeChooser& chooser) {
+      return LayersOnPaper(seed, chooser);
+    };
+    const size_t whole = plan({}).total();
+    const size_t least = std::min(whole, plan(ChooserOfBlocks()).total());
+    smaller += least < whole;
+    for (size_t limit : {size_t{1}, least - 1, least, (least + whole) / 2}) {
+      const MemoryFit fit =
+          FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
+      EXPECT_EQ(fit.before, whole);
+      EXPECT_LE(fit.after, std::max(limit, least));
+      EXPECT_EQ(plan(ChooserOf(fit)).total(), fit.after);
+    }
+  }
+  EXPECT_GT(smaller, 10u);
+}
+
+// A step on paper whose plan does not say what its values cost.
+TEST(FitMemory, TakesBlocksWhereTheSearchFindsNothing) {
+  const auto plan = [](const RecomputeChooser& chooser) {
+    PaperStep paper;
+    paper.step.graph = ParseGraph(TextOfLayers(1));
+    paper.step.gradient_names.seed = "g";
+    StepHalves halves(*paper.step.graph, paper.step.graph->Find("g"));
+    const bool chosen =
+        !ChoiceOf(*paper.step.graph, chooser, &halves).nodes.empty();
+    paper.arena = chosen ? 120 : 200;
+    return paper;
+  };
+  SessionOptions options;
+  options.memory = "150";
+  const MemoryFit fit =
+      FitMemory({150, 0}, HardwareOf(Device::kHost), options, plan);
+  EXPECT_TRUE(fit.fits());
+  EXPECT_TRUE(fit.as_blocks);
+  EXPECT_GT(fit.blocks, 1u);
+  const std::string text = fit.Text();
+  EXPECT_NE(text.find("of 150 bytes; `recompute=blocks`: "), std::string::npos)
+      << text;
+  const MemoryFit large =
+      FitMemory({100, 0}, HardwareOf(Device::kHost), options, plan);
+  EXPECT_FALSE(large.fits());
+  EXPECT_EQ(large.after, 120u);
 }
 
 }  // namespace
