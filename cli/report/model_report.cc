@@ -307,7 +307,7 @@ class Reporter {
         &runner_,
         mesh_};
     source.step = step_.get();
-    source.choose_recomputed = chooser_;
+    source.choose_recomputed = choice_.recompute;
     CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
@@ -398,12 +398,12 @@ class Reporter {
     if (!limit) return;
     const Hardware hardware =
         gpu_ ? Hardware{*gpu_} : HardwareOf(provider_.device);
-    const MemoryFit fit = FitMemory(*limit, hardware, options_,
-                                    [&](const RecomputeChooser& chooser) {
-                                      chooser_ = chooser;
-                                      return PlanOnPaper(shapes);
-                                    });
-    chooser_ = fit.again.empty() ? RecomputeChooser() : ChooserOf(fit);
+    const MemoryFit fit =
+        FitMemory(*limit, hardware, options_, [&](const StepChoice& choice) {
+          choice_ = choice;
+          return PlanOnPaper(shapes);
+        });
+    choice_ = ChoiceOf(fit);
     report_.notes.push_back(fit.Text());
     if (!fit.fits()) report_.notes.push_back(fit.Complaint());
   }
@@ -413,7 +413,7 @@ class Reporter {
     paper.step = Build(shapes);
     AddReport(paper.step, runner_);
     FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
-                 runner_);
+                 runner_, choice_.kernels);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
@@ -436,7 +436,7 @@ class Reporter {
       throw;
     } catch (const Error&) {
       // The plan itself tells it below.
-      chooser_ = {};
+      choice_ = {};
     }
     StepGraph step = Build(shapes);
     AddLayers(step);
@@ -457,7 +457,7 @@ class Reporter {
     try {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
-                   runner_);
+                   runner_, choice_.kernels);
       if (provider_.device != Device::kHost) AddCopies(*step.graph);
       Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
       report_.memory = Forecast(step, plan);
@@ -556,7 +556,7 @@ class Reporter {
   ParameterNames names_;
   StaticScales scales_;
   InputValues values_;
-  RecomputeChooser chooser_;
+  StepChoice choice_;
   ModelReport report_;
 };
 

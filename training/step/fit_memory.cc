@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/node_notes.h"
+#include "graph/op_facts.h"
 #include "graph/passes/recompute.h"
 #include "graph/passes/recompute_auto.h"
 #include "graph/passes/repeated_blocks.h"
@@ -23,6 +24,10 @@ namespace {
 // Plans of ChooseToFit that the search makes. The last of them is the smallest
 // that it can make.
 constexpr int kMostPlans = 5;
+
+// How often the search halves the workspace of attention's gradient. Small
+// parts leave much of a GPU idle.
+constexpr int kMostHalves = 3;
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
@@ -164,6 +169,33 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options) {
   return Joined(hints);
 }
 
+bool JoinsWeights(const Plan& plan) {
+  return std::ranges::any_of(plan.steps, [](const Step& step) {
+    return step.node->IsOurs("QuantizeBlockTranspose");
+  });
+}
+
+// The largest workspace of a gradient of attention; 0: there is none.
+size_t WorkspaceOfAttention(const Plan& plan) {
+  size_t most = 0;
+  for (const Step& step : plan.steps) {
+    if (step.workspace < 0) continue;
+    if (FactsOf(*step.node).kind != OpKind::kAttentionGrad) continue;
+    most = std::max(most, BytesOf(*plan.slots[Index(step.workspace)].value));
+  }
+  return most;
+}
+
+// The choice with the least memory, for a plan like this one.
+KernelChoice LeastKernels(const Plan& plan) {
+  const size_t workspace = WorkspaceOfAttention(plan);
+  KernelChoice kernels = {.joins_weights = !JoinsWeights(plan)};
+  if (workspace > 1) {
+    kernels.attention_workspace = std::max<size_t>(1, workspace >> kMostHalves);
+  }
+  return kernels;
+}
+
 class MemorySearch {
  public:
   MemorySearch(const StepLimit& limit, const Hardware& hardware,
@@ -178,19 +210,69 @@ class MemorySearch {
   }
 
   MemoryFit Run() {
-    const PaperStep first = plan_({});
-    fit_.before = fit_.after = first.total() + reserve_;
+    PaperStep step = plan_({});
+    fit_.before = fit_.after = step.total() + reserve_;
     if (fit_.fits()) return fit_;
-    fit_.hints = HintsFor(first, options_);
-    const bool has_backward = !first.step.gradient_names.seed.empty();
-    if (fit_.is_searched && has_backward) Search(first);
+    fit_.hints = HintsFor(step, options_);
+    if (!fit_.is_searched) return fit_;
+    seconds_ = CostsOfPlan(step.plan, hardware_).all_seconds();
+    SearchKernels(&step);
+    if (fit_.fits() || step.step.gradient_names.seed.empty()) return fit_;
+    Search(step);
+    const KernelChoice least = LeastKernels(step.plan);
+    if (!fit_.fits() && least != kernels_) {
+      step = PlanWith(least);
+      Search(step);
+    }
+    if (!fit_.fits() && kernels_ != KernelChoice{}) {
+      step = PlanWith({});
+      TryBlocks(CostsOfPlan(step.plan, hardware_));
+    }
     return fit_;
   }
 
  private:
-  void Search(const PaperStep& first) {
-    const CostsOfPlan costs(first.plan, hardware_);
-    size_t excess = fit_.before - fit_.limit;
+  // Chooses how kernels work, as far as that makes the plan smaller, and makes
+  // this plan.
+  void SearchKernels(PaperStep* step) {
+    if (JoinsWeights(step->plan)) {
+      TryKernels({.joins_weights = false}, step);
+    }
+    size_t workspace = WorkspaceOfAttention(step->plan);
+    for (int i = 0; i < kMostHalves && workspace > 1 && !fit_.fits(); ++i) {
+      KernelChoice kernels = fit_.kernels;
+      kernels.attention_workspace = workspace /= 2;
+      if (!TryKernels(kernels, step)) break;
+    }
+    kernels_ = fit_.kernels;
+    kernel_share_ = fit_.time_share;
+  }
+
+  // Whether the plan is smaller then, which `step` becomes.
+  bool TryKernels(const KernelChoice& kernels, PaperStep* step) {
+    PaperStep tried = PlanWith(kernels);
+    if (tried.total() + reserve_ >= fit_.after) return false;
+    fit_.after = tried.total() + reserve_;
+    fit_.kernels = kernels;
+    fit_.time_share = kernel_share_;
+    fit_.hints = HintsFor(tried, options_);
+    *step = std::move(tried);
+    return true;
+  }
+
+  // The plan in which nothing runs again. The next plans have these kernels.
+  PaperStep PlanWith(const KernelChoice& kernels) {
+    PaperStep step = plan_({.kernels = kernels});
+    const double seconds = CostsOfPlan(step.plan, hardware_).all_seconds();
+    kernels_ = kernels;
+    kernel_share_ = seconds_ > 0 ? std::max(0.0, seconds / seconds_ - 1) : 0;
+    return step;
+  }
+
+  void Search(const PaperStep& step) {
+    const CostsOfPlan costs(step.plan, hardware_);
+    const size_t now = step.total() + reserve_;
+    size_t excess = now - std::min(now, fit_.limit);
     std::set<std::string> last;
     for (int i = 0; i < kMostPlans && !fit_.fits(); ++i) {
       if (i + 1 == kMostPlans) excess = kAll;
@@ -206,7 +288,10 @@ class MemorySearch {
           tried.after > fit_.limit ? tried.after - fit_.limit : 0;
       excess = stands || more > kAll - excess ? kAll : excess + more;
     }
-    if (fit_.fits()) return;
+    if (!fit_.fits()) TryBlocks(costs);
+  }
+
+  void TryBlocks(const CostsOfPlan& costs) {
     Try(costs, true, [](const RecomputeProblem& problem) {
       auto blocks = ChooseRecomputed({.what = {"blocks"}}, *problem.graph,
                                      problem.forward)
@@ -224,12 +309,14 @@ class MemorySearch {
   MemoryFit Try(const CostsOfPlan& costs, bool as_blocks, F choose) {
     MemoryFit tried = fit_;
     tried.as_blocks = as_blocks;
-    const PaperStep step = plan_([&](RecomputeProblem problem) {
+    tried.kernels = kernels_;
+    const auto chooser = [&](RecomputeProblem problem) {
       problem.costs = costs.Costs();
       const AutoRecompute found = choose(problem);
-      Describe(found, problem, costs, &tried);
+      Describe(found, problem, &tried);
       return RecomputeChoice{found.nodes, ""};
-    });
+    };
+    const PaperStep step = plan_({chooser, kernels_});
     tried.after = step.total() + reserve_;
     if (tried.after < fit_.after) {
       fit_ = tried;
@@ -238,9 +325,8 @@ class MemorySearch {
     return tried;
   }
 
-  static void Describe(const AutoRecompute& found,
-                       const RecomputeProblem& problem,
-                       const CostsOfPlan& costs, MemoryFit* tried) {
+  void Describe(const AutoRecompute& found, const RecomputeProblem& problem,
+                MemoryFit* tried) const {
     tried->again.clear();
     for (const Node* node : found.nodes) {
       if (const Value* result = FirstResult(*node)) {
@@ -250,7 +336,7 @@ class MemorySearch {
     tried->ops = OpsOf(found.nodes, problem.costs);
     tried->blocks = BlocksWith(found.nodes, problem.forward);
     tried->time_share =
-        costs.all_seconds() > 0 ? found.seconds / costs.all_seconds() : 0;
+        kernel_share_ + (seconds_ > 0 ? found.seconds / seconds_ : 0);
   }
 
   const size_t reserve_;
@@ -258,6 +344,10 @@ class MemorySearch {
   const SessionOptions& options_;
   const PlanOnPaper& plan_;
   MemoryFit fit_;
+  double seconds_ = 0;  // of the first plan
+  // Of the plans that are tried, and the share of time that they add.
+  KernelChoice kernels_;
+  double kernel_share_ = 0;
 };
 
 }  // namespace
@@ -275,11 +365,27 @@ std::string MemoryFit::Text() const {
     text +=
         Concat(", ", MemoryText(reserve), " of them in reserve for libraries");
   }
-  if (again.empty()) {
+  if (!chooses()) {
     return is_searched && fits() ? text + "; it fits as it is" : text;
   }
-  text += Concat("; `recompute", as_blocks ? "=blocks" : "",
-                 "`: ", again.size(), " nodes (");
+  if (!kernels.joins_weights) {
+    text += "; the backward makes its own codes of weights";
+  }
+  if (kernels.attention_workspace > 0) {
+    text += Concat("; gradients of attention come in parts with ",
+                   MemoryText(kernels.attention_workspace), " of workspace");
+  }
+  if (!again.empty()) text += "; " + TextOfAgain();
+  const double percent = 100 * time_share;
+  char share[32];
+  std::snprintf(share, sizeof share, percent < 10 ? "%.1f" : "%.0f", percent);
+  return text + Concat(": ", MemoryText(before - after), " less, about ", share,
+                       " % more time");
+}
+
+std::string MemoryFit::TextOfAgain() const {
+  std::string text = Concat("`recompute", as_blocks ? "=blocks" : "",
+                            "`: ", again.size(), " nodes (");
   constexpr size_t kNamed = 3;
   for (size_t i = 0; i < std::min(kNamed, ops.size()); ++i) {
     text += (i > 0 ? ", " : "") + ops[i];
@@ -288,12 +394,7 @@ std::string MemoryFit::Text() const {
     text += Concat(" and ", ops.size() - kNamed, " other ops");
   }
   if (blocks > 0) text += Concat(", in ", blocks, " blocks");
-  const double percent = 100 * time_share;
-  char share[32];
-  std::snprintf(share, sizeof share, percent < 10 ? "%.1f" : "%.0f", percent);
-  return text +
-         Concat(") run again in the backward: ", MemoryText(before - after),
-                " less, about ", share, " % more time");
+  return text + ") run again in the backward";
 }
 
 std::string MemoryFit::Complaint() const {
@@ -334,6 +435,12 @@ RecomputeChooser ChooserOf(const MemoryFit& fit) {
     }
     return choice;
   };
+}
+
+StepChoice ChoiceOf(const MemoryFit& fit) {
+  StepChoice choice = {.kernels = fit.kernels};
+  if (!fit.again.empty()) choice.recompute = ChooserOf(fit);
+  return choice;
 }
 
 std::string MemoryText(size_t bytes) {

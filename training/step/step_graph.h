@@ -4,6 +4,7 @@
 // the graph that is planned. pipelines.cc has the passes.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,25 @@ struct FileStep;
 
 // Chooses what the backward computes again. All but the costs is filled in.
 using RecomputeChooser = std::function<RecomputeChoice(RecomputeProblem)>;
+
+// What a provider's passes and kernels may do in another way, with the same
+// bits but other time and memory.
+struct KernelChoice {
+  // Whether one kernel makes both codes of a weight, for the forward and for
+  // the backward, if the provider has it (JoinOrientations).
+  bool joins_weights = true;
+  // Most bytes of a workspace for a gradient of attention, which comes in parts
+  // then (BoundWorkspaces). 0: the provider's own limit.
+  size_t attention_workspace = 0;
+
+  bool operator==(const KernelChoice&) const = default;
+};
+
+// What a search chooses for a step.
+struct StepChoice {
+  RecomputeChooser recompute = {};  // empty: nothing runs again
+  KernelChoice kernels = {};
+};
 
 enum class StepKind {
   kTrain,      // forward, backward, optimizer: a whole step

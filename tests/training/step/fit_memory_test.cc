@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -48,9 +49,8 @@ PaperStep PlanOf(StepKind kind, Graph* graph) {
 }
 
 std::string ComplaintOf(const SessionOptions& options, PaperStep paper) {
-  const MemoryFit fit =
-      FitMemory({100, 0}, HardwareOf(Device::kHost), options,
-                [&](const RecomputeChooser&) { return paper; });
+  const MemoryFit fit = FitMemory({100, 0}, HardwareOf(Device::kHost), options,
+                                  [&](const StepChoice&) { return paper; });
   EXPECT_FALSE(fit.fits());
   return fit.Complaint();
 }
@@ -93,7 +93,7 @@ TEST(FitMemory, SaysThatAStepFitsAsItIs) {
 }
 
 // What the backward of a step chooses, on its own graph.
-RecomputeChoice ChoiceOf(Graph& graph, const RecomputeChooser& chooser,
+RecomputeChoice ChosenBy(const RecomputeChooser& chooser, Graph& graph,
                          StepHalves* halves) {
   if (!chooser) return {};
   RecomputeProblem problem;
@@ -159,7 +159,7 @@ PaperStep LayersOnPaper(uint32_t seed, const RecomputeChooser& chooser) {
   paper.step.gradient_names.seed = "g";
   Graph& graph = *paper.step.graph;
   StepHalves halves(graph, graph.Find("g"));
-  const RecomputeChoice choice = ChoiceOf(graph, chooser, &halves);
+  const RecomputeChoice choice = ChosenBy(chooser, graph, &halves);
   RecomputeInBackward(graph, choice.nodes, &halves.backward);
   paper.plan = MakePlan(graph, provider->Kernels());
   paper.arena = paper.plan.arena_bytes;
@@ -172,18 +172,18 @@ TEST(FitMemory, NeverNeedsMoreThanBlocks) {
   size_t smaller = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    const auto plan = [&](const RecomputeChooser& chooser) {
-      return LayersOnPaper(seed, chooser);
+    const auto plan = [&](const StepChoice& choice) {
+      return LayersOnPaper(seed, choice.recompute);
     };
     const size_t whole = plan({}).total();
-    const size_t least = std::min(whole, plan(ChooserOfBlocks()).total());
+    const size_t least = std::min(whole, plan({ChooserOfBlocks()}).total());
     smaller += least < whole;
     for (size_t limit : {size_t{1}, least - 1, least, (least + whole) / 2}) {
       const MemoryFit fit =
           FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
       EXPECT_EQ(fit.before, whole);
       EXPECT_LE(fit.after, std::max(limit, least));
-      EXPECT_EQ(plan(ChooserOf(fit)).total(), fit.after);
+      EXPECT_EQ(plan(ChoiceOf(fit)).total(), fit.after);
     }
   }
   EXPECT_GT(smaller, 10u);
@@ -191,13 +191,13 @@ TEST(FitMemory, NeverNeedsMoreThanBlocks) {
 
 // A step on paper whose plan does not say what its values cost.
 TEST(FitMemory, TakesBlocksWhereTheSearchFindsNothing) {
-  const auto plan = [](const RecomputeChooser& chooser) {
+  const auto plan = [](const StepChoice& choice) {
     PaperStep paper;
     paper.step.graph = ParseGraph(TextOfLayers(1));
     paper.step.gradient_names.seed = "g";
     StepHalves halves(*paper.step.graph, paper.step.graph->Find("g"));
     const bool chosen =
-        !ChoiceOf(*paper.step.graph, chooser, &halves).nodes.empty();
+        !ChosenBy(choice.recompute, *paper.step.graph, &halves).nodes.empty();
     paper.arena = chosen ? 120 : 200;
     return paper;
   };
@@ -215,6 +215,65 @@ TEST(FitMemory, TakesBlocksWhereTheSearchFindsNothing) {
       FitMemory({100, 0}, HardwareOf(Device::kHost), options, plan);
   EXPECT_FALSE(large.fits());
   EXPECT_EQ(large.after, 120u);
+}
+
+// A step on paper of 1000 bytes, of which codes of weights are 100 and the
+// workspace of a gradient of attention 512, unless the choice says otherwise.
+PaperStep KernelsOnPaper(const KernelChoice& kernels) {
+  PaperStep paper;
+  paper.step.graph = ParseGraph(R"(graph "g" opset 24
+input dy: float[1,4,8]
+input lse: float[1,2,4]
+param w: float[160,32]
+q: float8e4m3fn[160,32], s: float[160,1], a: float[], qt: float8e4m3fn[32,160], st: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(w)
+dq: float[1,4,8], dk: float[1,4,8], dv: float[1,4,8] = onnx_fp8.AttentionGrad<heads=2, kv_heads=2>(dy, dy, dy, dy, dy, lse)
+output q
+output dq
+)");
+  const Graph& graph = *paper.step.graph;
+  const size_t workspace =
+      kernels.attention_workspace > 0 ? kernels.attention_workspace : 512;
+  auto value = std::make_shared<Value>();
+  value->dtype = DType::kUInt8;
+  value->shape = Shape{static_cast<int64_t>(workspace)};
+  paper.plan.workspaces.push_back(value);
+  paper.plan.slots.push_back({value.get(), Place::kArena, 0});
+  if (kernels.joins_weights) {
+    paper.plan.steps.push_back({.node = graph.Find("q")->producer});
+  }
+  paper.plan.steps.push_back(
+      {.node = graph.Find("dq")->producer, .workspace = 0});
+  paper.arena = 1000 - (kernels.joins_weights ? 0 : 100) - (512 - workspace);
+  return paper;
+}
+
+TEST(FitMemory, LetsKernelsTakeLess) {
+  SessionOptions options;
+  options.memory = "1";
+  const auto fit_into = [&](size_t limit) {
+    return FitMemory({limit, 0}, HardwareOf(Device::kHost), options,
+                     [](const StepChoice& choice) {
+                       return KernelsOnPaper(choice.kernels);
+                     });
+  };
+  EXPECT_FALSE(fit_into(1000).chooses());
+  const MemoryFit codes = fit_into(900);
+  EXPECT_EQ(codes.after, 900u);
+  EXPECT_EQ(codes.kernels, (KernelChoice{.joins_weights = false}));
+  const MemoryFit parts = fit_into(644);
+  EXPECT_EQ(parts.after, 644u);
+  EXPECT_EQ(parts.kernels, (KernelChoice{false, 256}));
+  EXPECT_EQ(parts.Text().find("`memory`: a step needs 644 bytes of 644 bytes; "
+                              "the backward makes its own codes of weights; "
+                              "gradients of attention come in parts with 256 "
+                              "bytes of workspace: 356 bytes less, about "),
+            0u)
+      << parts.Text();
+  const MemoryFit least = fit_into(1);
+  EXPECT_EQ(least.after, 452u);
+  EXPECT_EQ(least.kernels, (KernelChoice{false, 64}));
+  options.recompute = {"blocks"};  // the user's choice is only compared
+  EXPECT_FALSE(fit_into(1).chooses());
 }
 
 }  // namespace
