@@ -87,6 +87,9 @@ Json FitJson(const MemoryFit& fit) {
           {"nodes", fit.again},
           {"ops", fit.ops},
           {"blocks", fit.blocks},
+          {"as_blocks", fit.as_blocks},
+          {"joins_weights", fit.kernels.joins_weights},
+          {"attention_workspace", fit.kernels.attention_workspace},
           {"time_share", fit.time_share}};
 }
 
