@@ -307,7 +307,7 @@ class Reporter {
         &runner_,
         mesh_};
     source.step = step_.get();
-    source.choose_recomputed = choice_.recompute;
+    ApplyChoice(choice_, &source);
     CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
@@ -413,7 +413,7 @@ class Reporter {
     paper.step = Build(shapes);
     AddReport(paper.step, runner_);
     FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
-                 runner_, choice_.kernels);
+                 runner_, choice_.execution);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
@@ -457,7 +457,7 @@ class Reporter {
     try {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
-                   runner_, choice_.kernels);
+                   runner_, choice_.execution);
       if (provider_.device != Device::kHost) AddCopies(*step.graph);
       Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
       report_.memory = Forecast(step, plan);

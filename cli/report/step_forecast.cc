@@ -139,7 +139,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const ProviderKernels provider = KernelsOf(options.provider);
   const auto plan_on_paper = [&](const StepChoice& choice) {
     StepSource own = source;
-    own.choose_recomputed = choice.recompute;
+    ApplyChoice(choice, &own);
     PaperStep paper;
     paper.step = BuildStepGraph(own, StepKind::kTrain, shapes, false,
                                 ResolveValues(model.Inputs(), spec.values));
@@ -147,7 +147,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     forecast.tokens = TokensOf(graph, model.loss.label);
     AddReport(paper.step, runner);
     FitToKernels(graph, provider.kernels, options, *evaluator, runner,
-                 choice.kernels);
+                 choice.execution);
     paper.plan = MakePlan(graph, provider.kernels, provider.device);
     const RankMemory memory = MemoryOf(paper.step, paper.plan);
     paper.arena = memory.arena;

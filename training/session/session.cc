@@ -652,7 +652,7 @@ class Session : public TrainingSession {
     });
     if (!fit.fits()) fit.Refuse();
     if (!choice_ || choice_->again != fit.again ||
-        choice_->kernels != fit.kernels) {
+        choice_->execution != fit.execution) {
       Settle();
       plans_.Clear();
       *known = nullptr;
@@ -682,21 +682,21 @@ class Session : public TrainingSession {
       return MakePlan(graph, kernels, provider_->device(), provider_->queue());
     };
     StepSource source = source_;
-    source.choose_recomputed = choice.recompute;
+    ApplyChoice(choice, &source);
     PaperStep paper;
     paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
                                 key.label, layout_.For(key.kind));
     Graph& graph = *paper.step.graph;
     AddReport(paper.step, runner_);
     FitToKernels(graph, kernels, options_, *evaluator_, runner_,
-                 choice.kernels);
+                 choice.execution);
     StepMemorySum sum = Held();
     std::shared_ptr<Graph> copies;
     StepGraph apply;
     if (key.kind == StepKind::kMicro) {
       MicroSums sums;
       sums.Add(paper.step);
-      apply = BuildApplyGraph(source, sums, layout_.With(paper.step));
+      apply = BuildApplyGraph(source_, sums, layout_.With(paper.step));
       AddReport(apply, runner_);
       FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
       const auto update = plan(*apply.graph);
@@ -722,7 +722,7 @@ class Session : public TrainingSession {
     const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
-    if (fit) source.choose_recomputed = ChoiceOf(*fit).recompute;
+    if (fit) ApplyChoice(ChoiceOf(*fit), &source);
     PlannedStep planned;
     planned.fit = fit;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
@@ -751,7 +751,7 @@ class Session : public TrainingSession {
     StepKind kind = planned.key.kind;
     planned.report = AddReport(planned.step, runner_);
     FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_,
-                 planned.fit ? planned.fit->kernels : KernelChoice{});
+                 planned.fit ? planned.fit->execution : ExecutionChoice{});
     order_.Agree(kind, graph, true);
     if (kind == StepKind::kMicro) planned.quantizer = TakeQuantizer(graph);
     planned.executor = MakeExecutor(planned.step.graph);

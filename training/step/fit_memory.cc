@@ -175,6 +175,13 @@ bool JoinsWeights(const Plan& plan) {
   });
 }
 
+bool GathersAhead(const Plan& plan) {
+  return std::ranges::any_of(plan.steps, [](const Step& step) {
+    return step.beside &&
+           FactsOf(*step.node).collective == Collective::kAllGather;
+  });
+}
+
 // The largest workspace of a gradient of attention; 0: there is none.
 size_t WorkspaceOfAttention(const Plan& plan) {
   size_t most = 0;
@@ -186,14 +193,16 @@ size_t WorkspaceOfAttention(const Plan& plan) {
   return most;
 }
 
-// The choice with the least memory, for a plan like this one.
-KernelChoice LeastKernels(const Plan& plan) {
+// The choice with the least memory, for a plan with the usual one.
+ExecutionChoice LeastExecution(const Plan& plan) {
   const size_t workspace = WorkspaceOfAttention(plan);
-  KernelChoice kernels = {.joins_weights = !JoinsWeights(plan)};
+  ExecutionChoice execution = {.joins_weights = !JoinsWeights(plan),
+                               .gathers_ahead = !GathersAhead(plan)};
   if (workspace > 1) {
-    kernels.attention_workspace = std::max<size_t>(1, workspace >> kMostHalves);
+    execution.attention_workspace =
+        std::max<size_t>(1, workspace >> kMostHalves);
   }
-  return kernels;
+  return execution;
 }
 
 class MemorySearch {
@@ -216,15 +225,15 @@ class MemorySearch {
     fit_.hints = HintsFor(step, options_);
     if (!fit_.is_searched) return fit_;
     seconds_ = CostsOfPlan(step.plan, hardware_).all_seconds();
-    SearchKernels(&step);
+    const ExecutionChoice least = LeastExecution(step.plan);
+    SearchExecution(&step);
     if (fit_.fits() || step.step.gradient_names.seed.empty()) return fit_;
     Search(step);
-    const KernelChoice least = LeastKernels(step.plan);
-    if (!fit_.fits() && least != kernels_) {
+    if (!fit_.fits() && least != execution_) {
       step = PlanWith(least);
       Search(step);
     }
-    if (!fit_.fits() && kernels_ != KernelChoice{}) {
+    if (!fit_.fits() && execution_ != ExecutionChoice{}) {
       step = PlanWith({});
       TryBlocks(CostsOfPlan(step.plan, hardware_));
     }
@@ -232,40 +241,41 @@ class MemorySearch {
   }
 
  private:
-  // Chooses how kernels work, as far as that makes the plan smaller, and makes
-  // this plan.
-  void SearchKernels(PaperStep* step) {
+  // Chooses how the step runs, as far as that makes the plan smaller, and makes
+  // this plan. The order of gathers stays: nobody forecasts here how long a
+  // step would wait for them.
+  void SearchExecution(PaperStep* step) {
     if (JoinsWeights(step->plan)) {
-      TryKernels({.joins_weights = false}, step);
+      TryExecution({.joins_weights = false}, step);
     }
     size_t workspace = WorkspaceOfAttention(step->plan);
     for (int i = 0; i < kMostHalves && workspace > 1 && !fit_.fits(); ++i) {
-      KernelChoice kernels = fit_.kernels;
-      kernels.attention_workspace = workspace /= 2;
-      if (!TryKernels(kernels, step)) break;
+      ExecutionChoice execution = fit_.execution;
+      execution.attention_workspace = workspace /= 2;
+      if (!TryExecution(execution, step)) break;
     }
-    kernels_ = fit_.kernels;
-    kernel_share_ = fit_.time_share;
+    execution_ = fit_.execution;
+    execution_share_ = fit_.time_share;
   }
 
   // Whether the plan is smaller then, which `step` becomes.
-  bool TryKernels(const KernelChoice& kernels, PaperStep* step) {
-    PaperStep tried = PlanWith(kernels);
+  bool TryExecution(const ExecutionChoice& execution, PaperStep* step) {
+    PaperStep tried = PlanWith(execution);
     if (tried.total() + reserve_ >= fit_.after) return false;
     fit_.after = tried.total() + reserve_;
-    fit_.kernels = kernels;
-    fit_.time_share = kernel_share_;
+    fit_.execution = execution;
+    fit_.time_share = execution_share_;
     fit_.hints = HintsFor(tried, options_);
     *step = std::move(tried);
     return true;
   }
 
-  // The plan in which nothing runs again. The next plans have these kernels.
-  PaperStep PlanWith(const KernelChoice& kernels) {
-    PaperStep step = plan_({.kernels = kernels});
+  // The plan in which nothing runs again. The next plans run in this way, too.
+  PaperStep PlanWith(const ExecutionChoice& execution) {
+    PaperStep step = plan_({.execution = execution});
     const double seconds = CostsOfPlan(step.plan, hardware_).all_seconds();
-    kernels_ = kernels;
-    kernel_share_ = seconds_ > 0 ? std::max(0.0, seconds / seconds_ - 1) : 0;
+    execution_ = execution;
+    execution_share_ = seconds_ > 0 ? std::max(0.0, seconds / seconds_ - 1) : 0;
     return step;
   }
 
@@ -309,14 +319,14 @@ class MemorySearch {
   MemoryFit Try(const CostsOfPlan& costs, bool as_blocks, F choose) {
     MemoryFit tried = fit_;
     tried.as_blocks = as_blocks;
-    tried.kernels = kernels_;
+    tried.execution = execution_;
     const auto chooser = [&](RecomputeProblem problem) {
       problem.costs = costs.Costs();
       const AutoRecompute found = choose(problem);
       Describe(found, problem, &tried);
       return RecomputeChoice{found.nodes, ""};
     };
-    const PaperStep step = plan_({chooser, kernels_});
+    const PaperStep step = plan_({chooser, execution_});
     tried.after = step.total() + reserve_;
     if (tried.after < fit_.after) {
       fit_ = tried;
@@ -336,7 +346,7 @@ class MemorySearch {
     tried->ops = OpsOf(found.nodes, problem.costs);
     tried->blocks = BlocksWith(found.nodes, problem.forward);
     tried->time_share =
-        kernel_share_ + (seconds_ > 0 ? found.seconds / seconds_ : 0);
+        execution_share_ + (seconds_ > 0 ? found.seconds / seconds_ : 0);
   }
 
   const size_t reserve_;
@@ -346,8 +356,8 @@ class MemorySearch {
   MemoryFit fit_;
   double seconds_ = 0;  // of the first plan
   // Of the plans that are tried, and the share of time that they add.
-  KernelChoice kernels_;
-  double kernel_share_ = 0;
+  ExecutionChoice execution_;
+  double execution_share_ = 0;
 };
 
 }  // namespace
@@ -368,12 +378,15 @@ std::string MemoryFit::Text() const {
   if (!chooses()) {
     return is_searched && fits() ? text + "; it fits as it is" : text;
   }
-  if (!kernels.joins_weights) {
+  if (!execution.joins_weights) {
     text += "; the backward makes its own codes of weights";
   }
-  if (kernels.attention_workspace > 0) {
+  if (!execution.gathers_ahead) {
+    text += "; no layer's parameters are gathered while another one runs";
+  }
+  if (execution.attention_workspace > 0) {
     text += Concat("; gradients of attention come in parts with ",
-                   MemoryText(kernels.attention_workspace), " of workspace");
+                   MemoryText(execution.attention_workspace), " of workspace");
   }
   if (!again.empty()) text += "; " + TextOfAgain();
   const double percent = 100 * time_share;
@@ -438,9 +451,14 @@ RecomputeChooser ChooserOf(const MemoryFit& fit) {
 }
 
 StepChoice ChoiceOf(const MemoryFit& fit) {
-  StepChoice choice = {.kernels = fit.kernels};
+  StepChoice choice = {.execution = fit.execution};
   if (!fit.again.empty()) choice.recompute = ChooserOf(fit);
   return choice;
+}
+
+void ApplyChoice(const StepChoice& choice, StepSource* source) {
+  source->choose_recomputed = choice.recompute;
+  source->gathers_ahead = choice.execution.gathers_ahead;
 }
 
 std::string MemoryText(size_t bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The search for the cheapest plan that fits into memory: kernels take less of
-// it, and as few values as possible are computed again.
+// The search for the cheapest plan that fits into memory: a step runs in a way
+// that takes less of it, and as few values as possible are computed again.
 #pragma once
 
 #include <cstddef>
@@ -59,14 +59,16 @@ struct MemoryFit {
   bool as_blocks = false;  // these nodes are the choice of `recompute=blocks`
   std::vector<std::string> ops;  // of these nodes, by the bytes they free
   size_t blocks = 0;             // layers that have such a node
-  KernelChoice kernels = {};
+  ExecutionChoice execution = {};
   double time_share = 0;  // of the step's time that all this adds
   // If it does not fit: what would need less.
   std::string hints;
 
   bool fits() const { return after <= limit; }
   // Whether the step is not planned as it is.
-  bool chooses() const { return !again.empty() || kernels != KernelChoice{}; }
+  bool chooses() const {
+    return !again.empty() || execution != ExecutionChoice{};
+  }
   // For the user: what was chosen and what that costs.
   std::string Text() const;
   // If it does not fit: the bytes that are needed, the limit, and the hints.
@@ -78,13 +80,13 @@ struct MemoryFit {
   std::string TextOfAgain() const;
 };
 
-// The plan as it is, if it fits. Otherwise kernels take less memory, where that
-// makes the plan smaller. If it is still too large, the one that ChooseToFit
-// makes fit when its plan is exact, with as few tries as possible; at last its
-// smallest. If this is too large, too, the plan of `recompute=blocks`. Where
-// kernels can take even less, all this is tried again. If nothing fits, the
-// smallest of all these plans.
-// If the options say what runs again, only the plan as it is counts.
+// The plan as it is, if it fits. Otherwise it runs in another way, where that
+// makes the plan smaller (ExecutionChoice). If it is still too large, the one
+// that ChooseToFit makes fit when its plan is exact, with as few tries as
+// possible; at last its smallest. If this is too large, too, the plan of
+// `recompute=blocks`. Where it can run in even less, all this is tried again.
+// If nothing fits, the smallest of all these plans. If the options say what
+// runs again, only the plan as it is counts.
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
                     const SessionOptions& options, const PlanOnPaper& plan);
 
@@ -92,8 +94,11 @@ MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
 // may have given other nodes these names.)
 RecomputeChooser ChooserOf(const MemoryFit& fit);
 
-// These nodes, and the kernels of the fit.
+// These nodes, and the way in which the step runs.
 StepChoice ChoiceOf(const MemoryFit& fit);
+
+// Graphs of the source have this choice; FitToKernels takes its execution, too.
+void ApplyChoice(const StepChoice& choice, StepSource* source);
 
 // "12.3 GiB", "812 MiB".
 std::string MemoryText(size_t bytes);

@@ -233,7 +233,7 @@ Passes CollectivePasses(const StepSource& source) {
   list.push_back({"BucketReductions", [bytes = source.bucket_bytes](Graph& g) {
                     BucketReductions(g, bytes);
                   }});
-  if (source.shard.what != Sharding::kNone) {
+  if (source.shard.what != Sharding::kNone && source.gathers_ahead) {
     list.push_back({"GatherAhead", GatherAhead});
   }
   return list;
@@ -242,7 +242,7 @@ Passes CollectivePasses(const StepSource& source) {
 // `kernels` and `options` must outlive the passes.
 Passes KernelPasses(const KernelRegistry& kernels,
                     const SessionOptions& options, const Evaluator* evaluator,
-                    const KernelChoice& choice = {}) {
+                    const ExecutionChoice& choice = {}) {
   Passes list;
   // Steps that train are unrolled already.
   if (!kernels.Find("", "LSTM")) {
@@ -535,7 +535,7 @@ void FuseForward(Graph& graph, PassRunner& runner) {
 
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
-                  PassRunner& runner, const KernelChoice& choice) {
+                  PassRunner& runner, const ExecutionChoice& choice) {
   runner.Run(KernelPasses(kernels, options, &evaluator, choice), graph);
 }
 

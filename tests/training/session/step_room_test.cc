@@ -19,18 +19,19 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
     EXPECT_EQ(largest, 1);
     const MemoryFit fit = FitOfRank(ranks, largest, [&] {
       EXPECT_EQ(world.rank(), largest);
-      return MemoryFit{
-          .limit = 100,
-          .reserve = 5,
-          .before = 120,
-          .after = 90,
-          .again = {"a", "b"},
-          .as_blocks = true,
-          .ops = {"Relu"},
-          .blocks = 3,
-          .kernels = {.joins_weights = false, .attention_workspace = 1024},
-          .time_share = 0.25,
-          .hints = "less"};
+      return MemoryFit{.limit = 100,
+                       .reserve = 5,
+                       .before = 120,
+                       .after = 90,
+                       .again = {"a", "b"},
+                       .as_blocks = true,
+                       .ops = {"Relu"},
+                       .blocks = 3,
+                       .execution = {.joins_weights = false,
+                                     .gathers_ahead = false,
+                                     .attention_workspace = 1024},
+                       .time_share = 0.25,
+                       .hints = "less"};
     });
     EXPECT_EQ(fit.Complaint(),
               "expected a step that fits into 100 bytes (`memory`), got one "
@@ -39,7 +40,8 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
     EXPECT_EQ(fit.Text(),
               "`memory`: a step needs 90 bytes of 100 bytes, 5 bytes of them "
               "in reserve for libraries; the backward makes its own codes of "
-              "weights; gradients of attention come in parts with 1.0 KiB of "
+              "weights; no layer's parameters are gathered while another one "
+              "runs; gradients of attention come in parts with 1.0 KiB of "
               "workspace; `recompute=blocks`: 2 nodes (Relu, in 3 blocks) run "
               "again in the backward: 30 bytes less, about 25 % more time");
     EXPECT_EQ(fit.again, (std::set<std::string>{"a", "b"}));

@@ -219,7 +219,7 @@ TEST(FitMemory, TakesBlocksWhereTheSearchFindsNothing) {
 
 // A step on paper of 1000 bytes, of which codes of weights are 100 and the
 // workspace of a gradient of attention 512, unless the choice says otherwise.
-PaperStep KernelsOnPaper(const KernelChoice& kernels) {
+PaperStep RunOnPaper(const ExecutionChoice& choice) {
   PaperStep paper;
   paper.step.graph = ParseGraph(R"(graph "g" opset 24
 input dy: float[1,4,8]
@@ -232,37 +232,36 @@ output dq
 )");
   const Graph& graph = *paper.step.graph;
   const size_t workspace =
-      kernels.attention_workspace > 0 ? kernels.attention_workspace : 512;
+      choice.attention_workspace > 0 ? choice.attention_workspace : 512;
   auto value = std::make_shared<Value>();
   value->dtype = DType::kUInt8;
   value->shape = Shape{static_cast<int64_t>(workspace)};
   paper.plan.workspaces.push_back(value);
   paper.plan.slots.push_back({value.get(), Place::kArena, 0});
-  if (kernels.joins_weights) {
+  if (choice.joins_weights) {
     paper.plan.steps.push_back({.node = graph.Find("q")->producer});
   }
   paper.plan.steps.push_back(
       {.node = graph.Find("dq")->producer, .workspace = 0});
-  paper.arena = 1000 - (kernels.joins_weights ? 0 : 100) - (512 - workspace);
+  paper.arena = 1000 - (choice.joins_weights ? 0 : 100) - (512 - workspace);
   return paper;
 }
 
-TEST(FitMemory, LetsKernelsTakeLess) {
+TEST(FitMemory, RunsAStepInLessMemory) {
   SessionOptions options;
   options.memory = "1";
   const auto fit_into = [&](size_t limit) {
-    return FitMemory({limit, 0}, HardwareOf(Device::kHost), options,
-                     [](const StepChoice& choice) {
-                       return KernelsOnPaper(choice.kernels);
-                     });
+    return FitMemory(
+        {limit, 0}, HardwareOf(Device::kHost), options,
+        [](const StepChoice& choice) { return RunOnPaper(choice.execution); });
   };
   EXPECT_FALSE(fit_into(1000).chooses());
   const MemoryFit codes = fit_into(900);
   EXPECT_EQ(codes.after, 900u);
-  EXPECT_EQ(codes.kernels, (KernelChoice{.joins_weights = false}));
+  EXPECT_EQ(codes.execution, (ExecutionChoice{.joins_weights = false}));
   const MemoryFit parts = fit_into(644);
   EXPECT_EQ(parts.after, 644u);
-  EXPECT_EQ(parts.kernels, (KernelChoice{false, 256}));
+  EXPECT_EQ(parts.execution, (ExecutionChoice{false, true, 256}));
   EXPECT_EQ(parts.Text().find("`memory`: a step needs 644 bytes of 644 bytes; "
                               "the backward makes its own codes of weights; "
                               "gradients of attention come in parts with 256 "
@@ -271,7 +270,7 @@ TEST(FitMemory, LetsKernelsTakeLess) {
       << parts.Text();
   const MemoryFit least = fit_into(1);
   EXPECT_EQ(least.after, 452u);
-  EXPECT_EQ(least.kernels, (KernelChoice{false, 64}));
+  EXPECT_EQ(least.execution, (ExecutionChoice{false, true, 64}));
   options.recompute = {"blocks"};  // the user's choice is only compared
   EXPECT_FALSE(fit_into(1).chooses());
 }
