@@ -340,6 +340,12 @@ TEST(RecomputedSteps, FitIntoTheMemoryOfRanks) {
       ExpectSame(tight[0].weights, whole[0].weights);
       EXPECT_NE(tight[0].steps[0].remark.find("run again in the backward: "),
                 std::string::npos);
+      if (what == Sharding::kNone) continue;
+      // Parameters may no longer be gathered ahead.
+      options.memory = std::to_string(needed.least);
+      const std::vector<RankRun> least = TrainRanks(mesh, options, steps);
+      EXPECT_EQ(least[0].steps[0].loss, whole[0].steps[0].loss);
+      ExpectSame(least[0].weights, whole[0].weights);
     }
   }
 }

@@ -275,5 +275,38 @@ TEST(FitMemory, RunsAStepInLessMemory) {
   EXPECT_FALSE(fit_into(1).chooses());
 }
 
+// Nothing may run again here, and a gather ahead of its reader takes 300 bytes.
+TEST(FitMemory, WaitsForParametersAtLast) {
+  const auto plan = [](const StepChoice& choice) {
+    PaperStep paper;
+    paper.step.graph = ParseGraph(R"(graph "g" opset 24
+input x: float[4,2]
+input g: float[4,2]
+param w: float[2,2]
+all: float[4,2] = onnx_fp8.AllGather<group="dp", ranks=2>(w)
+y: float[4,2] = Mul(x, all)
+d: float[4,2] = Mul(g, y)
+output d
+)");
+    paper.step.gradient_names.seed = "g";
+    Step gather = {.node = paper.step.graph->Find("all")->producer};
+    gather.beside = choice.execution.gathers_ahead;
+    paper.plan.steps.push_back(gather);
+    paper.arena = gather.beside ? 1000 : 700;
+    return paper;
+  };
+  SessionOptions options;
+  options.memory = "800";
+  const MemoryFit fit =
+      FitMemory({800, 0}, HardwareOf(Device::kHost), options, plan);
+  EXPECT_TRUE(fit.fits());
+  EXPECT_EQ(fit.execution, (ExecutionChoice{.gathers_ahead = false}));
+  const std::string text = fit.Text();
+  EXPECT_NE(text.find("; no layer's parameters are gathered while another one "
+                      "runs: 300 bytes less, about "),
+            std::string::npos)
+      << text;
+}
+
 }  // namespace
 }  // namespace onnx_fp8
