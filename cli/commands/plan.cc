@@ -101,6 +101,10 @@ Json FitJson(const MemoryFit& fit) {
           {"nodes", fit.again},
           {"ops", fit.ops},
           {"blocks", fit.blocks},
+          {"as_blocks", fit.as_blocks},
+          {"joins_weights", fit.execution.joins_weights},
+          {"gathers_ahead", fit.execution.gathers_ahead},
+          {"attention_workspace", fit.execution.attention_workspace},
           {"time_share", fit.time_share}};
 }
 

@@ -315,7 +315,7 @@ class Reporter {
         &runner_,
         mesh_};
     source.step = step_.get();
-    source.choose_recomputed = chooser_;
+    ApplyChoice(choice_, &source);
     source.primary_weights = options_.primary_weights == "fp8";
     return source;
   }
@@ -417,12 +417,12 @@ class Reporter {
     if (!limit) return;
     const Hardware hardware =
         gpu_ ? Hardware{*gpu_} : HardwareOf(provider_.device);
-    const MemoryFit fit = FitMemory(*limit, hardware, options_,
-                                    [&](const RecomputeChooser& chooser) {
-                                      chooser_ = chooser;
-                                      return PlanOnPaper(shapes);
-                                    });
-    chooser_ = fit.again.empty() ? RecomputeChooser() : ChooserOf(fit);
+    const MemoryFit fit =
+        FitMemory(*limit, hardware, options_, [&](const StepChoice& choice) {
+          choice_ = choice;
+          return PlanOnPaper(shapes);
+        });
+    choice_ = ChoiceOf(fit);
     report_.notes.push_back(fit.Text());
     if (!fit.fits()) report_.notes.push_back(fit.Complaint());
   }
@@ -432,7 +432,7 @@ class Reporter {
     paper.step = Build(shapes);
     AddReport(paper.step, runner_);
     FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
-                 runner_);
+                 runner_, choice_.execution);
     KeepPrimaryWeights(Source(), &paper.step);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
@@ -458,7 +458,7 @@ class Reporter {
       throw;
     } catch (const Error&) {
       // The plan itself tells it below.
-      chooser_ = {};
+      choice_ = {};
     }
     StepGraph step = Build(shapes);
     AddLayers(step);
@@ -479,7 +479,7 @@ class Reporter {
     try {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
-                   runner_);
+                   runner_, choice_.execution);
       KeepPrimaryWeights(Source(), &step);
       if (!step.primary_weights.empty()) {
         report_.notes.push_back(step.primary_weights);
@@ -586,7 +586,7 @@ class Reporter {
   ParameterNames names_;
   StaticScales scales_;
   InputValues values_;
-  RecomputeChooser chooser_;
+  StepChoice choice_;
   ModelReport report_;
 };
 

@@ -146,16 +146,17 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const StepSource source =
       MakeStepSource(options, model, *evaluator, runner, spec.mesh);
   const ProviderKernels provider = KernelsOf(options.provider);
-  const auto plan_on_paper = [&](const RecomputeChooser& chooser) {
+  const auto plan_on_paper = [&](const StepChoice& choice) {
     StepSource own = source;
-    own.choose_recomputed = chooser;
+    ApplyChoice(choice, &own);
     PaperStep paper;
     paper.step = BuildStepGraph(own, StepKind::kTrain, shapes, false,
                                 ResolveValues(model.Inputs(), spec.values));
     Graph& graph = *paper.step.graph;
     forecast.tokens = TokensOf(graph, model.loss.label);
     AddReport(paper.step, runner);
-    FitToKernels(graph, provider.kernels, options, *evaluator, runner);
+    FitToKernels(graph, provider.kernels, options, *evaluator, runner,
+                 choice.execution);
     KeepPrimaryWeights(own, &paper.step);
     paper.plan = MakePlan(graph, provider.kernels, provider.device);
     const RankMemory memory = MemoryOf(options, paper.step, paper.plan);
@@ -168,14 +169,14 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     return paper;
   };
   forecast.fit = FitOf(spec, plan_on_paper);
-  RecomputeChooser chooser;
+  StepChoice choice;
   if (forecast.fit) {
     const MemoryFit& fit = *forecast.fit;
     forecast.notes.push_back(fit.Text());
     if (!fit.fits()) forecast.notes.push_back(fit.Complaint());
-    if (!fit.again.empty()) chooser = ChooserOf(fit);
+    choice = ChoiceOf(fit);
   }
-  const PaperStep paper = plan_on_paper(chooser);
+  const PaperStep paper = plan_on_paper(choice);
   const StepGraph& step = paper.step;
   const Plan& plan = paper.plan;
   for (const std::string& note :

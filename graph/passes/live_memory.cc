@@ -61,8 +61,11 @@ void LiveMemory::FindBlocks(const Graph& graph,
       if (!out) continue;
       block_of[out] = static_cast<int>(blocks_.size());
       writes_.back().push_back(block_of[out]);
-      blocks_.push_back(
-          {number, costs.bytes(*out), {}, returned.contains(out)});
+      const size_t bytes = costs.bytes(*out);
+      const size_t longer = costs.bytes_for_second_runs
+                                ? costs.bytes_for_second_runs(*out)
+                                : bytes;
+      blocks_.push_back({number, bytes, longer, {}, returned.contains(out)});
     }
   }
 }
@@ -142,10 +145,12 @@ void LiveMemory::AddBlock(Block* block) {
   const bool again = early && RunsInBackward(block->writer);
   block->last_forward = early && !moves ? written : kNever;
   block->first_backward = block->last_backward = kNever;
+  bool only_second_runs = true;
   for (int reader : block->readers) {
     int late = kNever;
     if (!InForward(reader)) {
       late = time_[At(reader)];
+      only_second_runs = false;
     } else {
       if (!Moves(reader)) {
         block->last_forward = std::max(block->last_forward, time_[At(reader)]);
@@ -159,11 +164,14 @@ void LiveMemory::AddBlock(Block* block) {
     block->last_backward = std::max(block->last_backward, late);
   }
   const int last = static_cast<int>(runs_.size()) - 1;
+  const bool longer = early && !again && !block->kept && only_second_runs &&
+                      block->last_backward >= 0;
+  block->held = longer ? block->bytes_for_second_runs : block->bytes;
   if (!moves) {
     const int read = again
                          ? block->last_forward
                          : std::max(block->last_forward, block->last_backward);
-    Add(written, block->kept ? last : std::max(written, read), block->bytes);
+    Add(written, block->kept ? last : std::max(written, read), block->held);
   }
   if (again) {
     const int begin = again_time_[At(block->writer)];

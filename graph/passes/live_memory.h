@@ -19,6 +19,10 @@ struct StepCosts {
   std::function<double(const Node&)> seconds;
   // Memory that the node needs for itself while it runs; empty: none does.
   std::function<size_t(const Node&)> workspace = {};
+  // Bytes of a value that only second runs read in the backward; empty: as
+  // `bytes`. A kernel may make a value on the way to another one, without
+  // memory, as long as the value need not live until then.
+  std::function<size_t(const Value&)> bytes_for_second_runs = {};
 };
 
 // Bytes that are alive when the nodes run in the order of the graph. Each value
@@ -34,8 +38,11 @@ class LiveMemory {
   struct Block {
     int writer;
     size_t bytes;
+    size_t bytes_for_second_runs;
     std::vector<int> readers;
     bool kept;  // to the end of the step
+    // Bytes of the last simulation from the writer's first run on.
+    size_t held = 0;
     // Times of the last simulation: of readers that run with the forward (or of
     // the writer), and of the others. kNever: there are none.
     int last_forward = kNever;

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <queue>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "graph/dependence.h"
 #include "graph/node_notes.h"
@@ -16,8 +18,10 @@
 namespace onnx_fp8 {
 namespace {
 
-// Most nodes that run again so that one value need not live.
-constexpr int kLongestChain = 16;
+// Most nodes that run again so that one value need not live, and by how many a
+// chain of them grows without being worth more.
+constexpr size_t kLongestChain = 256;
+constexpr size_t kIdleGrowth = 16;
 // A round removes at least this part of the excess, so that there are few
 // rounds.
 constexpr size_t kRoundShare = 4;
@@ -44,6 +48,10 @@ struct LayerChains {
 
   double Worth() const { return static_cast<double>(gain) / seconds; }
 };
+
+// Bytes and numbers of blocks that would live longer: the largest first, and of
+// equal ones the last in the graph.
+using Operands = std::priority_queue<std::pair<size_t, int>>;
 
 // Numbers that nodes of one place in their layers share. Copies of weights
 // stand outside of layers: there the op and the types decide.
@@ -95,14 +103,17 @@ class Chooser {
                 problem.costs),
         keys_(KeysOf(problem.forward)),
         uses_(problem.forward.size()),
-        again_(problem.forward.size()) {
+        again_(problem.forward.size()),
+        chain_of_node_(problem.forward.size()),
+        chain_of_block_(memory_.blocks().size()) {
     for (const Node* node : memory_.nodes()) {
       seconds_.push_back(problem.costs.seconds(*node));
       result_.all_seconds += seconds_.back();
     }
     least_seconds_ = 1e-9 * result_.all_seconds + 1e-30;
-    for (Node* node : problem.forward) {
-      may_.push_back(problem.may.contains(node));
+    for (size_t i = 0; i < problem.forward.size(); ++i) {
+      may_.push_back(problem.may.contains(problem.forward[i]));
+      moves_alone_.push_back(MovesAlone(static_cast<int>(i)));
     }
   }
 
@@ -114,6 +125,18 @@ class Chooser {
       if (!Improve(budget)) break;
     }
     TakeBack(std::max(budget, memory_.peak()));
+    memory_.Simulate(again_);
+    result_.after = memory_.peak();
+    Collect();
+    return std::move(result_);
+  }
+
+  AutoRecompute Weigh(const std::unordered_set<Node*>& again) {
+    memory_.Simulate(again_);
+    result_.before = memory_.peak();
+    for (size_t i = 0; i < again_.size(); ++i) {
+      again_[i] = again.contains(problem_.forward[i]);
+    }
     memory_.Simulate(again_);
     result_.after = memory_.peak();
     Collect();
@@ -171,7 +194,7 @@ class Chooser {
   }
 
   // The best groups first.
-  std::vector<LayerChains> Candidates() const {
+  std::vector<LayerChains> Candidates() {
     std::map<int, LayerChains> by_key;
     for (size_t i = 0; i < may_.size(); ++i) {
       const auto node = static_cast<int>(i);
@@ -203,7 +226,7 @@ class Chooser {
     size_t bytes = 0;
     for (int b : memory_.Writes(node)) {
       const Block& block = memory_.blocks()[At(b)];
-      if (RestsAtPeak(block)) bytes += block.bytes;
+      if (RestsAtPeak(block)) bytes += block.held;
     }
     return bytes;
   }
@@ -212,35 +235,51 @@ class Chooser {
   size_t Extends(const Block& block) const {
     const bool there = block.kept || memory_.RunsInBackward(block.writer) ||
                        block.last_backward > memory_.peak_time();
-    return there ? 0 : block.bytes;
+    return there ? 0 : block.bytes_for_second_runs;
   }
 
   // The node and the makers of its operands, as far as that is worth more than
   // to let the operands live.
-  Chain BestChain(int node) const {
+  Chain BestChain(int node) {
+    ++chain_;
+    Operands operands;  // whose makers may run again
     Chain chain, best;
-    std::vector<int> operands;  // blocks that would live longer
-    size_t freed = 0;
-    for (int next = node; next >= 0 && chain.nodes.size() < kLongestChain;
-         next = MakerOfLargest(&operands)) {
+    size_t freed = 0, kept = 0, length = 0;  // `length`: of the best
+    for (int next = node; next >= 0; next = TakeMaker(&operands, &kept)) {
       chain.nodes.push_back(next);
+      chain_of_node_[At(next)] = chain_;
       freed += FreedBy(next);
-      if (!MovesAlone(next)) chain.seconds += seconds_[At(next)];
-      for (int b : memory_.Reads(next)) {
-        const Block& block = memory_.blocks()[At(b)];
-        const bool made = std::ranges::count(chain.nodes, block.writer) > 0 ||
-                          std::ranges::count(operands, b) > 0;
-        if (!made && Extends(block) > 0) operands.push_back(b);
-      }
-      size_t kept = 0;
-      for (int b : operands) kept += memory_.blocks()[At(b)].bytes;
+      if (!moves_alone_[At(next)]) chain.seconds += seconds_[At(next)];
+      AddOperands(next, &operands, &kept);
       chain.gain = freed > kept ? freed - kept : 0;
-      chain.seconds = std::max(chain.seconds, least_seconds_);
-      if (chain.gain > 0 && (best.gain == 0 || IsBetter(chain, best))) {
-        best = chain;
+      const double seconds = std::max(chain.seconds, least_seconds_);
+      if (chain.gain > 0 &&
+          (length == 0 || IsBetter(chain.gain, seconds, best))) {
+        best.gain = chain.gain;
+        best.seconds = seconds;
+        length = chain.nodes.size();
       }
+      const size_t most = length == 0
+                              ? kLongestChain
+                              : std::min(kLongestChain, length + kIdleGrowth);
+      if (chain.nodes.size() >= most) break;
     }
+    chain.nodes.resize(length);
+    best.nodes = std::move(chain.nodes);
     return best;
+  }
+
+  void AddOperands(int node, Operands* operands, size_t* kept) {
+    for (int b : memory_.Reads(node)) {
+      const Block& block = memory_.blocks()[At(b)];
+      const size_t bytes = Extends(block);
+      const bool known = chain_of_node_[At(block.writer)] == chain_ ||
+                         chain_of_block_[At(b)] == chain_;
+      if (known || bytes == 0) continue;
+      chain_of_block_[At(b)] = chain_;
+      *kept += bytes;
+      if (may_[At(block.writer)]) operands->push({bytes, b});
+    }
   }
 
   // Whether only the backward reads the results: the node then runs once.
@@ -253,28 +292,26 @@ class Chooser {
     });
   }
 
-  static bool IsBetter(const Chain& a, const Chain& b) {
-    return static_cast<double>(a.gain) * b.seconds >
-           static_cast<double>(b.gain) * a.seconds;
+  static bool IsBetter(size_t gain, double seconds, const Chain& than) {
+    return static_cast<double>(gain) * than.seconds >
+           static_cast<double>(than.gain) * seconds;
   }
 
-  // Takes the largest operand whose maker may run again, with all others of
-  // this maker. kNever: there is none.
-  int MakerOfLargest(std::vector<int>* operands) const {
-    int largest = LiveMemory::kNever;
-    for (int b : *operands) {
-      const Block& block = memory_.blocks()[At(b)];
-      if (!may_[At(block.writer)]) continue;
-      if (largest < 0 || block.bytes > memory_.blocks()[At(largest)].bytes) {
-        largest = b;
+  // Takes the largest operand, with all others of its maker. kNever: there is
+  // none.
+  int TakeMaker(Operands* operands, size_t* kept) const {
+    while (!operands->empty()) {
+      const int b = operands->top().second;
+      operands->pop();
+      const int maker = memory_.blocks()[At(b)].writer;
+      if (chain_of_node_[At(maker)] == chain_) continue;
+      for (int made : memory_.Writes(maker)) {
+        const bool is_operand = chain_of_block_[At(made)] == chain_;
+        if (is_operand) *kept -= Extends(memory_.blocks()[At(made)]);
       }
+      return maker;
     }
-    if (largest < 0) return largest;
-    const int maker = memory_.blocks()[At(largest)].writer;
-    std::erase_if(*operands, [&](int b) {
-      return memory_.blocks()[At(b)].writer == maker;
-    });
-    return maker;
+    return LiveMemory::kNever;
   }
 
   // Chooses the groups if the peak then falls, and by more than half of what
@@ -353,9 +390,12 @@ class Chooser {
   const std::vector<int> keys_;
   std::vector<double> seconds_;  // by node
   double least_seconds_ = 0;
-  std::vector<char> may_;  // by node of the forward, as the next two
-  std::vector<int> uses_;  // chains that have the node
+  std::vector<char> may_, moves_alone_;  // by node of the forward
+  std::vector<int> uses_;  // by node of the forward: chains that have it
   std::vector<char> again_;
+  // The last chain that a node was in, and that a block was an operand of.
+  int chain_ = 0;
+  std::vector<int> chain_of_node_, chain_of_block_;
   std::vector<Choice> choices_;
   std::unordered_set<int> banned_;  // keys
   int failures_ = 0;                // rounds since the last one that helped
@@ -372,6 +412,11 @@ size_t PeakWith(const RecomputeProblem& problem,
   for (Node* node : problem.forward) chosen.push_back(again.contains(node));
   memory.Simulate(chosen);
   return memory.peak();
+}
+
+AutoRecompute Weigh(const RecomputeProblem& problem,
+                    const std::unordered_set<Node*>& again) {
+  return Chooser(problem).Weigh(again);
 }
 
 AutoRecompute ChooseToFit(const RecomputeProblem& problem, size_t budget) {

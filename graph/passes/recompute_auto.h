@@ -31,8 +31,12 @@ struct AutoRecompute {
   size_t rounds = 0;                // choices that were tried
 };
 
-// The most bytes alive at a time (live_memory.h) if the nodes `again` run
-// again.
+// The step if the nodes `again` run again. The result has those of them whose
+// results the backward reads.
+AutoRecompute Weigh(const RecomputeProblem& problem,
+                    const std::unordered_set<Node*>& again);
+
+// The most bytes alive at a time (live_memory.h) in that step.
 size_t PeakWith(const RecomputeProblem& problem,
                 const std::unordered_set<Node*>& again);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/passes/join_orientations.h"
 
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "graph/dependence.h"
 #include "providers/ops/scaled_products.h"
 
 namespace onnx_fp8 {
@@ -35,11 +37,22 @@ bool IsPartner(const Graph& graph, const Node& node, const Node& rows) {
   return node.Float("q_max", 0) == rows.Float("q_max", 0);
 }
 
-Node* PartnerOf(const Graph& graph, const Node& rows) {
+using Places = std::unordered_map<const Node*, size_t>;
+
+// The last one; null: there is none.
+Node* PartnerOf(const Graph& graph, const Node& rows, const Places& places) {
+  Node* last = nullptr;
   for (Node* reader : rows.in(0)->uses) {
-    if (IsPartner(graph, *reader, rows)) return reader;
+    if (!IsPartner(graph, *reader, rows)) continue;
+    if (!last || places.at(reader) > places.at(last)) last = reader;
   }
-  return nullptr;
+  return last;
+}
+
+std::vector<Node*> NodesOf(Graph& graph) {
+  std::vector<Node*> nodes;
+  for (Node& node : graph.nodes()) nodes.push_back(&node);
+  return nodes;
 }
 
 // Result `from` of a node becomes result `to` of the joined node.
@@ -70,18 +83,22 @@ void Join(Graph& graph, Node& rows, Node& columns, Node& first) {
 
 }  // namespace
 
-void JoinOrientations(Graph& graph, const KernelRegistry& kernels) {
+void JoinOrientations(Graph& graph, const KernelRegistry& kernels,
+                      bool weights) {
   if (!kernels.Find(kDomain, kJoinedOp)) return;
+  const std::vector<Node*> nodes = NodesOf(graph);
+  const Dependences of(nodes);
   std::vector<Node*> all;
-  std::unordered_map<const Node*, size_t> place;
-  for (Node& node : graph.nodes()) {
-    place.emplace(&node, place.size());
-    if (QuantizesRows(node)) all.push_back(&node);
+  Places places;
+  for (Node* node : nodes) {
+    places.emplace(node, places.size());
+    if (!weights && of.copies.contains(node)) continue;
+    if (QuantizesRows(*node)) all.push_back(node);
   }
-  for (Node* rows : all) {
-    Node* columns = PartnerOf(graph, *rows);
+  for (Node* rows : std::views::reverse(all)) {
+    Node* columns = PartnerOf(graph, *rows, places);
     if (!columns) continue;
-    bool rows_first = place.at(rows) < place.at(columns);
+    bool rows_first = places.at(rows) < places.at(columns);
     Join(graph, *rows, *columns, rows_first ? *rows : *columns);
   }
 }

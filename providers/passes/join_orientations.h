@@ -13,9 +13,14 @@ namespace onnx_fp8 {
 // the operand once where two nodes read it twice, or twice where they read it
 // three times. Both codes then live from there on, like the codes of tensors
 // with one scale (k_major.h).
-// Whole columns of at most 128 rows stay: two nodes read these twice, too.
+// Whole columns of at most 128 rows stay: two nodes read these twice, too. Of
+// several nodes that quantize an operand's rows, or its columns, the last ones
+// are joined: second runs stand in the backward, which reads both codes.
 // Providers without such a kernel keep their graph.
 // REQUIRES: MakeKMajor, StoreMxScales and FuseQuantize came before.
-void JoinOrientations(Graph& graph, const KernelRegistry& kernels);
+// `weights`: whether operands that depend on weights alone are among them. If
+// not, their codes for the backward need not live from the forward on.
+void JoinOrientations(Graph& graph, const KernelRegistry& kernels,
+                      bool weights = true);
 
 }  // namespace onnx_fp8

@@ -11,6 +11,7 @@
 
 #include "providers/cuda/attention/parts.h"
 #include "providers/cuda/cuda_provider.h"
+#include "providers/passes/bound_workspaces.h"
 #include "providers/passes/store_narrow.h"
 #include "providers/run/executor.h"
 #include "tests/cuda/attention_case.h"
@@ -172,6 +173,20 @@ TEST_P(CudaAttentionPartsTest, GiveTheSameBits) {
     EXPECT_EQ(std::memcmp(parts[i].raw(), whole[i].raw(), whole[i].bytes()), 0)
         << "output " << i;
   }
+}
+
+// `noted`: the node's note bounds the workspace, not the provider's option.
+size_t ArenaOf(const BitsCase& c, bool noted) {
+  std::shared_ptr<Graph> graph = ParseGraph(BFloat16Text(c.attention));
+  StoreNarrow(*graph, CudaKernels());
+  if (noted) BoundWorkspaces(*graph, c.workspace);
+  auto cuda = MakeCudaProvider(
+      {.attention_workspace = noted ? kGibibyte : c.workspace});
+  return Executor(graph, *cuda).plan().arena_bytes;
+}
+
+TEST_P(CudaAttentionPartsTest, AreAsSmallAsANoteSays) {
+  EXPECT_EQ(ArenaOf(GetParam(), true), ArenaOf(GetParam(), false));
 }
 
 BitsCase Bits(const char* name, size_t workspace, int b, int t, int s,

@@ -596,16 +596,16 @@ class Session : public TrainingSession {
     const MemoryFit fit = FitOfRank(*ranks_, decides, [&] {
       if (*known) return *(*known)->fit;
       if (auto dropped = plans_.DroppedFit(key)) return *dropped;
-      if (choice_ && !choice_->again.empty()) {
+      if (choice_ && choice_->chooses()) {
         MemoryFit same = *choice_;
-        same.after =
-            PlanOnPaper(key, ChooserOf(same)).total() + limit_->reserve;
+        same.after = PlanOnPaper(key, ChoiceOf(same)).total() + limit_->reserve;
         if (same.fits()) return same;
       }
       return Search(key);
     });
     if (!fit.fits()) fit.Refuse();
-    if (!choice_ || choice_->again != fit.again) {
+    if (!choice_ || choice_->again != fit.again ||
+        choice_->execution != fit.execution) {
       Settle();
       plans_.Clear();
       *known = nullptr;
@@ -616,10 +616,9 @@ class Session : public TrainingSession {
   }
 
   MemoryFit Search(const PlanKey& key) {
-    return FitMemory(*limit_, HardwareOf(provider_->device()), options_,
-                     [&](const RecomputeChooser& chooser) {
-                       return PlanOnPaper(key, chooser);
-                     });
+    return FitMemory(
+        *limit_, HardwareOf(provider_->device()), options_,
+        [&](const StepChoice& choice) { return PlanOnPaper(key, choice); });
   }
 
   // All that the session holds besides plans.
@@ -630,26 +629,27 @@ class Session : public TrainingSession {
   }
 
   // With the update of a micro step, but without plans that can be dropped.
-  PaperStep PlanOnPaper(const PlanKey& key, const RecomputeChooser& chooser) {
+  PaperStep PlanOnPaper(const PlanKey& key, const StepChoice& choice) {
     const KernelRegistry& kernels = provider_->Kernels();
     const auto plan = [&](Graph& graph) {
       return MakePlan(graph, kernels, provider_->device(), provider_->queue());
     };
     StepSource source = source_;
-    source.choose_recomputed = chooser;
+    ApplyChoice(choice, &source);
     PaperStep paper;
     paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
                                 key.label, layout_.For(key.kind));
     Graph& graph = *paper.step.graph;
     AddReport(paper.step, runner_);
-    FitToKernels(graph, kernels, options_, *evaluator_, runner_);
+    FitToKernels(graph, kernels, options_, *evaluator_, runner_,
+                 choice.execution);
     StepMemorySum sum = Held();
     std::shared_ptr<Graph> copies;
     StepGraph apply;
     if (key.kind == StepKind::kMicro) {
       MicroSums sums;
       sums.Add(paper.step);
-      apply = BuildApplyGraph(source, sums, layout_.With(paper.step));
+      apply = BuildApplyGraph(source_, sums, layout_.With(paper.step));
       AddReport(apply, runner_);
       FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
       const auto update = plan(*apply.graph);
@@ -677,7 +677,7 @@ class Session : public TrainingSession {
     const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
-    if (fit && !fit->again.empty()) source.choose_recomputed = ChooserOf(*fit);
+    if (fit) ApplyChoice(ChoiceOf(*fit), &source);
     PlannedStep planned;
     planned.fit = fit;
     planned.step = BuildStepGraph(source, kind, key.shapes, input_gradients,
@@ -705,7 +705,8 @@ class Session : public TrainingSession {
     Graph& graph = *planned.step.graph;
     StepKind kind = planned.key.kind;
     planned.report = AddReport(planned.step, runner_);
-    FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_);
+    FitToKernels(graph, provider_->Kernels(), options_, *evaluator_, runner_,
+                 planned.fit ? planned.fit->execution : ExecutionChoice{});
     // The copies of a micro step get the common order with it.
     const bool micro = kind == StepKind::kMicro;
     if (micro) order_.Agree(kind, graph, true);

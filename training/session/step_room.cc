@@ -22,6 +22,10 @@ nlohmann::json ToJson(const MemoryFit& fit) {
           {"before", fit.before},
           {"after", fit.after},
           {"again", fit.again},
+          {"as_blocks", fit.as_blocks},
+          {"joins_weights", fit.execution.joins_weights},
+          {"gathers_ahead", fit.execution.gathers_ahead},
+          {"attention_workspace", fit.execution.attention_workspace},
           {"ops", fit.ops},
           {"blocks", fit.blocks},
           {"time_share", fit.time_share},
@@ -36,6 +40,10 @@ MemoryFit FromJson(const nlohmann::json& json) {
   json.at("before").get_to(fit.before);
   json.at("after").get_to(fit.after);
   json.at("again").get_to(fit.again);
+  json.at("as_blocks").get_to(fit.as_blocks);
+  json.at("joins_weights").get_to(fit.execution.joins_weights);
+  json.at("gathers_ahead").get_to(fit.execution.gathers_ahead);
+  json.at("attention_workspace").get_to(fit.execution.attention_workspace);
   json.at("ops").get_to(fit.ops);
   json.at("blocks").get_to(fit.blocks);
   json.at("time_share").get_to(fit.time_share);

@@ -12,6 +12,9 @@
 #include "base/check.h"
 #include "base/joined.h"
 #include "graph/node_notes.h"
+#include "graph/op_facts.h"
+#include "graph/passes/recompute.h"
+#include "graph/passes/recompute_auto.h"
 #include "graph/passes/repeated_blocks.h"
 #include "providers/report/memory_report.h"
 #include "training/step/place_state.h"
@@ -19,9 +22,13 @@
 namespace onnx_fp8 {
 namespace {
 
-// Plans that the search makes, besides the first. The last of them is the
-// smallest that it can make.
+// Plans of ChooseToFit that the search makes. The last of them is the smallest
+// that it can make.
 constexpr int kMostPlans = 5;
+
+// How often the search halves the workspace of attention's gradient. Small
+// parts leave much of a GPU idle.
+constexpr int kMostHalves = 3;
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
@@ -76,6 +83,10 @@ class CostsOfPlan {
                 if (out) most = std::max(most, At(*out).workspace);
               }
               return most;
+            },
+            [this](const Value& value) {
+              const size_t bytes = At(value).bytes;
+              return bytes == 0 && value.concrete() ? BytesOf(value) : bytes;
             }};
   }
 
@@ -168,6 +179,42 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
   return Joined(hints);
 }
 
+bool JoinsWeights(const Plan& plan) {
+  return std::ranges::any_of(plan.steps, [](const Step& step) {
+    return step.node->IsOurs("QuantizeBlockTranspose");
+  });
+}
+
+bool GathersAhead(const Plan& plan) {
+  return std::ranges::any_of(plan.steps, [](const Step& step) {
+    return step.beside &&
+           FactsOf(*step.node).collective == Collective::kAllGather;
+  });
+}
+
+// The largest workspace of a gradient of attention; 0: there is none.
+size_t WorkspaceOfAttention(const Plan& plan) {
+  size_t most = 0;
+  for (const Step& step : plan.steps) {
+    if (step.workspace < 0) continue;
+    if (FactsOf(*step.node).kind != OpKind::kAttentionGrad) continue;
+    most = std::max(most, BytesOf(*plan.slots[Index(step.workspace)].value));
+  }
+  return most;
+}
+
+// The choice with the least memory, for a plan with the usual one.
+ExecutionChoice LeastExecution(const Plan& plan) {
+  const size_t workspace = WorkspaceOfAttention(plan);
+  ExecutionChoice execution = {.joins_weights = !JoinsWeights(plan),
+                               .gathers_ahead = !GathersAhead(plan)};
+  if (workspace > 1) {
+    execution.attention_workspace =
+        std::max<size_t>(1, workspace >> kMostHalves);
+  }
+  return execution;
+}
+
 class MemorySearch {
  public:
   MemorySearch(const StepLimit& limit, const Hardware& hardware,
@@ -182,31 +229,82 @@ class MemorySearch {
   }
 
   MemoryFit Run() {
-    const PaperStep first = plan_({});
-    fit_.before = fit_.after = first.total() + reserve_;
+    PaperStep step = plan_({});
+    fit_.before = fit_.after = step.total() + reserve_;
     if (fit_.fits()) return fit_;
-    fit_.hints = HintsFor(first, options_, reserve_ > 0);
-    const bool has_backward = !first.step.gradient_names.seed.empty();
-    if (fit_.is_searched && has_backward) Search(first);
+    fit_.hints = HintsFor(step, options_, reserve_ > 0);
+    if (!fit_.is_searched) return fit_;
+    seconds_ = CostsOf(step.plan).all_seconds();
+    const ExecutionChoice least = LeastExecution(step.plan);
+    SearchExecution(&step);
+    if (fit_.fits() || step.step.gradient_names.seed.empty()) return fit_;
+    Search(step);
+    if (!fit_.fits() && least != execution_) {
+      step = PlanWith(least);
+      Search(step);
+    }
+    if (!fit_.fits() && execution_ != ExecutionChoice{}) {
+      step = PlanWith({});
+      TryBlocks(CostsOf(step.plan));
+    }
     return fit_;
   }
 
  private:
-  void Search(const PaperStep& first) {
-    const CostsOfPlan costs(first.plan, hardware_, OffloadsMoments(options_));
-    size_t excess = fit_.before - fit_.limit;
+  // Chooses how the step runs, as far as that makes the plan smaller, and makes
+  // this plan. The order of gathers stays: nobody forecasts here how long a
+  // step would wait for them.
+  void SearchExecution(PaperStep* step) {
+    if (JoinsWeights(step->plan)) {
+      TryExecution({.joins_weights = false}, step);
+    }
+    size_t workspace = WorkspaceOfAttention(step->plan);
+    for (int i = 0; i < kMostHalves && workspace > 1 && !fit_.fits(); ++i) {
+      ExecutionChoice execution = fit_.execution;
+      execution.attention_workspace = workspace /= 2;
+      if (!TryExecution(execution, step)) break;
+    }
+    execution_ = fit_.execution;
+    execution_share_ = fit_.time_share;
+  }
+
+  // Whether the plan is smaller then, which `step` becomes.
+  bool TryExecution(const ExecutionChoice& execution, PaperStep* step) {
+    PaperStep tried = PlanWith(execution);
+    if (tried.total() + reserve_ >= fit_.after) return false;
+    fit_.after = tried.total() + reserve_;
+    fit_.execution = execution;
+    fit_.time_share = execution_share_;
+    fit_.hints = HintsFor(tried, options_, reserve_ > 0);
+    *step = std::move(tried);
+    return true;
+  }
+
+  CostsOfPlan CostsOf(const Plan& plan) const {
+    return {plan, hardware_, OffloadsMoments(options_)};
+  }
+
+  // The plan in which nothing runs again. The next plans run in this way, too.
+  PaperStep PlanWith(const ExecutionChoice& execution) {
+    PaperStep step = plan_({.execution = execution});
+    const double seconds = CostsOf(step.plan).all_seconds();
+    execution_ = execution;
+    execution_share_ = seconds_ > 0 ? std::max(0.0, seconds / seconds_ - 1) : 0;
+    return step;
+  }
+
+  void Search(const PaperStep& step) {
+    const CostsOfPlan costs = CostsOf(step.plan);
+    const size_t now = step.total() + reserve_;
+    size_t excess = now - std::min(now, fit_.limit);
     std::set<std::string> last;
     for (int i = 0; i < kMostPlans && !fit_.fits(); ++i) {
       if (i + 1 == kMostPlans) excess = kAll;
-      MemoryFit tried = fit_;
-      const PaperStep step = plan_([&](RecomputeProblem problem) {
-        return Choose(std::move(problem), costs, excess, &tried);
-      });
-      tried.after = step.total() + reserve_;
-      if (tried.after < fit_.after) {
-        fit_ = tried;
-        fit_.hints = HintsFor(step, options_, reserve_ > 0);
-      }
+      const MemoryFit tried =
+          Try(costs, false, [&](const RecomputeProblem& problem) {
+            const size_t before = PeakWith(problem, {});
+            return ChooseToFit(problem, before - std::min(before, excess));
+          });
       if (excess == kAll) break;
       const bool stands = tried.again == last;
       last = tried.again;
@@ -214,15 +312,45 @@ class MemorySearch {
           tried.after > fit_.limit ? tried.after - fit_.limit : 0;
       excess = stands || more > kAll - excess ? kAll : excess + more;
     }
+    if (!fit_.fits()) TryBlocks(costs);
   }
 
-  // Frees `excess` bytes where most are alive, on paper.
-  RecomputeChoice Choose(RecomputeProblem problem, const CostsOfPlan& costs,
-                         size_t excess, MemoryFit* tried) const {
-    problem.costs = costs.Costs();
-    const size_t before = PeakWith(problem, {});
-    const AutoRecompute found =
-        ChooseToFit(problem, before - std::min(before, excess));
+  void TryBlocks(const CostsOfPlan& costs) {
+    Try(costs, true, [](const RecomputeProblem& problem) {
+      auto blocks = ChooseRecomputed({.what = {"blocks"}}, *problem.graph,
+                                     problem.forward)
+                        .nodes;
+      std::erase_if(blocks,
+                    [&](Node* node) { return !problem.may.contains(node); });
+      AutoRecompute found = Weigh(problem, blocks);
+      found.nodes = std::move(blocks);
+      return found;
+    });
+  }
+
+  // Makes the plan of a choice, and takes it if it is the smallest so far.
+  template <typename F>
+  MemoryFit Try(const CostsOfPlan& costs, bool as_blocks, F choose) {
+    MemoryFit tried = fit_;
+    tried.as_blocks = as_blocks;
+    tried.execution = execution_;
+    const auto chooser = [&](RecomputeProblem problem) {
+      problem.costs = costs.Costs();
+      const AutoRecompute found = choose(problem);
+      Describe(found, problem, &tried);
+      return RecomputeChoice{found.nodes, ""};
+    };
+    const PaperStep step = plan_({chooser, execution_});
+    tried.after = step.total() + reserve_;
+    if (tried.after < fit_.after) {
+      fit_ = tried;
+      fit_.hints = HintsFor(step, options_, reserve_ > 0);
+    }
+    return tried;
+  }
+
+  void Describe(const AutoRecompute& found, const RecomputeProblem& problem,
+                MemoryFit* tried) const {
     tried->again.clear();
     for (const Node* node : found.nodes) {
       if (const Value* result = FirstResult(*node)) {
@@ -232,8 +360,7 @@ class MemorySearch {
     tried->ops = OpsOf(found.nodes, problem.costs);
     tried->blocks = BlocksWith(found.nodes, problem.forward);
     tried->time_share =
-        costs.all_seconds() > 0 ? found.seconds / costs.all_seconds() : 0;
-    return {found.nodes, ""};
+        execution_share_ + (seconds_ > 0 ? found.seconds / seconds_ : 0);
   }
 
   const size_t reserve_;
@@ -241,6 +368,10 @@ class MemorySearch {
   const SessionOptions& options_;
   const PlanOnPaper& plan_;
   MemoryFit fit_;
+  double seconds_ = 0;  // of the first plan
+  // Of the plans that are tried, and the share of time that they add.
+  ExecutionChoice execution_;
+  double execution_share_ = 0;
 };
 
 }  // namespace
@@ -258,10 +389,30 @@ std::string MemoryFit::Text() const {
     text +=
         Concat(", ", MemoryText(reserve), " of them in reserve for libraries");
   }
-  if (again.empty()) {
+  if (!chooses()) {
     return is_searched && fits() ? text + "; it fits as it is" : text;
   }
-  text += Concat("; `recompute`: ", again.size(), " nodes (");
+  if (!execution.joins_weights) {
+    text += "; the backward makes its own codes of weights";
+  }
+  if (!execution.gathers_ahead) {
+    text += "; no layer's parameters are gathered while another one runs";
+  }
+  if (execution.attention_workspace > 0) {
+    text += Concat("; gradients of attention come in parts with ",
+                   MemoryText(execution.attention_workspace), " of workspace");
+  }
+  if (!again.empty()) text += "; " + TextOfAgain();
+  const double percent = 100 * time_share;
+  char share[32];
+  std::snprintf(share, sizeof share, percent < 10 ? "%.1f" : "%.0f", percent);
+  return text + Concat(": ", MemoryText(before - after), " less, about ", share,
+                       " % more time");
+}
+
+std::string MemoryFit::TextOfAgain() const {
+  std::string text = Concat("`recompute", as_blocks ? "=blocks" : "",
+                            "`: ", again.size(), " nodes (");
   constexpr size_t kNamed = 3;
   for (size_t i = 0; i < std::min(kNamed, ops.size()); ++i) {
     text += (i > 0 ? ", " : "") + ops[i];
@@ -270,12 +421,7 @@ std::string MemoryFit::Text() const {
     text += Concat(" and ", ops.size() - kNamed, " other ops");
   }
   if (blocks > 0) text += Concat(", in ", blocks, " blocks");
-  const double percent = 100 * time_share;
-  char share[32];
-  std::snprintf(share, sizeof share, percent < 10 ? "%.1f" : "%.0f", percent);
-  return text +
-         Concat(") run again in the backward: ", MemoryText(before - after),
-                " less, about ", share, " % more time");
+  return text + ") run again in the backward";
 }
 
 std::string MemoryFit::Complaint() const {
@@ -316,6 +462,17 @@ RecomputeChooser ChooserOf(const MemoryFit& fit) {
     }
     return choice;
   };
+}
+
+StepChoice ChoiceOf(const MemoryFit& fit) {
+  StepChoice choice = {.execution = fit.execution};
+  if (!fit.again.empty()) choice.recompute = ChooserOf(fit);
+  return choice;
+}
+
+void ApplyChoice(const StepChoice& choice, StepSource* source) {
+  source->choose_recomputed = choice.recompute;
+  source->gathers_ahead = choice.execution.gathers_ahead;
 }
 
 std::string MemoryText(size_t bytes) {

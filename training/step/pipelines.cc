@@ -37,6 +37,7 @@
 #include "graph/passes/straight_through.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "providers/passes/add_to_sums.h"
+#include "providers/passes/bound_workspaces.h"
 #include "providers/passes/check_products.h"
 #include "providers/passes/expand_missing.h"
 #include "providers/passes/fuse_column_sums.h"
@@ -249,7 +250,7 @@ Passes CollectivePasses(const StepSource& source) {
   list.push_back({"BucketReductions", [bytes = BytesOfSums(source)](Graph& g) {
                     BucketReductions(g, bytes);
                   }});
-  if (source.shard.what != Sharding::kNone) {
+  if (source.shard.what != Sharding::kNone && source.gathers_ahead) {
     list.push_back({"GatherAhead", [bytes = BytesOfGathers(source)](Graph& g) {
                       GatherAhead(g, bytes);
                     }});
@@ -259,7 +260,8 @@ Passes CollectivePasses(const StepSource& source) {
 
 // `kernels` and `options` must outlive the passes.
 Passes KernelPasses(const KernelRegistry& kernels,
-                    const SessionOptions& options, const Evaluator* evaluator) {
+                    const SessionOptions& options, const Evaluator* evaluator,
+                    const ExecutionChoice& choice = {}) {
   Passes list;
   // Steps that train are unrolled already.
   if (!kernels.Find("", "LSTM")) {
@@ -285,13 +287,22 @@ Passes KernelPasses(const KernelRegistry& kernels,
        {"StoreNarrow", [&](Graph& g) { StoreNarrow(g, kernels); }, kMaySkip},
        {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
        {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
-       {"JoinOrientations", [&](Graph& g) { JoinOrientations(g, kernels); },
+       {"JoinOrientations",
+        [&kernels, joins = choice.joins_weights](Graph& g) {
+          JoinOrientations(g, kernels, joins);
+        },
         kMaySkip},
        {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },
         kMaySkip},
        {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip},
        {"JoinLossGradient", [&](Graph& g) { JoinLossGradient(g, kernels); },
         kMaySkip}});
+  if (choice.attention_workspace > 0) {
+    list.push_back(
+        {"BoundWorkspaces", [bytes = choice.attention_workspace](Graph& g) {
+           BoundWorkspaces(g, bytes);
+         }});
+  }
   return list;
 }
 
@@ -568,8 +579,8 @@ void FuseForward(Graph& graph, PassRunner& runner) {
 
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
-                  PassRunner& runner) {
-  runner.Run(KernelPasses(kernels, options, &evaluator), graph);
+                  PassRunner& runner, const ExecutionChoice& choice) {
+  runner.Run(KernelPasses(kernels, options, &evaluator, choice), graph);
 }
 
 std::shared_ptr<const ReportLayout> AddReport(const StepGraph& step,

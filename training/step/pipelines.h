@@ -64,7 +64,7 @@ void FuseForward(Graph& graph, PassRunner& runner);
 // replaced by their bodies. Errors: as ExpandMissing's.
 void FitToKernels(Graph& graph, const KernelRegistry& kernels,
                   const SessionOptions& options, const Evaluator& evaluator,
-                  PassRunner& runner);
+                  PassRunner& runner, const ExecutionChoice& choice = {});
 
 // Packs what a step reports into one output (step_report.h); null for a graph
 // that updates nothing. Comes before FitToKernels.

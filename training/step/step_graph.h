@@ -4,6 +4,7 @@
 // the graph that is planned. pipelines.cc has the passes.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,28 @@ struct FileStep;
 
 // Chooses what the backward computes again. All but the costs is filled in.
 using RecomputeChooser = std::function<RecomputeChoice(RecomputeProblem)>;
+
+// How a step may run in another way, with the same bits but other time and
+// memory.
+struct ExecutionChoice {
+  // Whether one kernel makes both codes of a weight, for the forward and for
+  // the backward, if the provider has it (JoinOrientations).
+  bool joins_weights = true;
+  // Whether parameters are gathered ahead of the layers that read them
+  // (GatherAhead).
+  bool gathers_ahead = true;
+  // Most bytes of a workspace for a gradient of attention, which comes in parts
+  // then (BoundWorkspaces). 0: the provider's own limit.
+  size_t attention_workspace = 0;
+
+  bool operator==(const ExecutionChoice&) const = default;
+};
+
+// What a search chooses for a step.
+struct StepChoice {
+  RecomputeChooser recompute = {};  // empty: nothing runs again
+  ExecutionChoice execution = {};
+};
 
 enum class StepKind {
   kTrain,      // forward, backward, optimizer: a whole step
@@ -71,6 +94,7 @@ struct StepSource {
   // Not null: `model` is a training step (training/step/step_from_file.h), and
   // its own graph is run.
   const FileStep* step = nullptr;
+  bool gathers_ahead = true;  // as ExecutionChoice's
   // Decides in place of `recompute`; empty: `recompute` decides, and "auto"
   // chooses nothing.
   RecomputeChooser choose_recomputed = {};

@@ -8,6 +8,7 @@
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/floats.h"
 #include "providers/cuda/core/queue.h"
+#include "providers/most_workspace.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8::cuda {
@@ -63,7 +64,8 @@ std::optional<LibraryParts> PartsIn(const KernelContext& ctx,
   LibraryProblem problem = ProblemOf(z, backward);
   if (!backward) problem.keeps_lse = ctx.HasOut(1);
   problem.deterministic = !options.nondeterministic;
-  return EqualParts(problem, options.attention_workspace);
+  return EqualParts(problem,
+                    MostWorkspaceOf(ctx.node(), options.attention_workspace));
 }
 
 // Bytes of the workspace; without a device, the most. nullopt: the library

@@ -98,6 +98,47 @@ TEST(ChooseToFit, ComputesALargeOperandAgain) {
   EXPECT_EQ(found.seconds, 2);
 }
 
+// A kernel makes `a`, too, when it makes `b`. If a second run read it, it would
+// have memory from the forward on.
+TEST(ChooseToFit, ComputesAgainWhatAKernelMakesOnTheWay) {
+  auto graph = ParseGraph(kTwoValues);
+  auto problem = ProblemOf(*graph, {{"b", 100}, {"d", 1000}}, {{"b", 1}});
+  problem.costs.bytes_for_second_runs = [](const Value& value) {
+    return size_t{value.name == "a" ? 200u : 100u};
+  };
+  const AutoRecompute found = ChooseToFit(problem, 1000);
+  EXPECT_EQ(found.before, 1100u);
+  EXPECT_EQ(found.after, 1000u);
+  EXPECT_EQ(ChosenNames(*graph, found), "a b ");
+  EXPECT_EQ(PeakWith(problem, {graph->Find("b")->producer}), 1200u);
+  problem.may.erase(graph->Find("a")->producer);
+  EXPECT_TRUE(ChooseToFit(problem, 0).nodes.empty());
+}
+
+// One value rests until the backward, at the end of larger ones.
+TEST(ChooseToFit, TakesALongChainForOneValue) {
+  constexpr int kNodes = 60;
+  std::string text =
+      "graph \"g\" opset 24\ninput x: float[1]\ninput g: float[1]\n"
+      "param w: float[1]\nv0: float[1] = Mul(x, w)\n";
+  BytesByName bytes = {{"v0", 200}, {"d", 1000}};
+  for (int i = 1; i < kNodes; ++i) {
+    const std::string name = "v" + std::to_string(i);
+    text += name + ": float[1] = Mul(v" + std::to_string(i - 1) + ", w)\n";
+    bytes[name] = i + 1 < kNodes ? 200 : 100;
+  }
+  const std::string last = "v" + std::to_string(kNodes - 1);
+  text += "y: float[1] = Neg(" + last + ")\nd: float[1] = Mul(g, y)\n" +
+          "e: float[1] = Neg(d)\nz: float[1] = Abs(" + last + ")\n" +
+          "output e\noutput z\n";
+  auto graph = ParseGraph(text);
+  const auto problem = ProblemOf(*graph, bytes, {});
+  const AutoRecompute found = ChooseToFit(problem, 1000);
+  EXPECT_EQ(found.before, 1100u);
+  EXPECT_EQ(found.after, 1000u);
+  EXPECT_EQ(found.nodes.size(), size_t{kNodes});
+}
+
 // The least that it can reach.
 TEST(ChooseToFit, ComesAsNearAsItCan) {
   auto graph = ParseGraph(kTwoValues);
@@ -278,6 +319,11 @@ TEST(ChooseToFit, IsNearTheBestKnapsack) {
     EXPECT_GE(found.seconds, least - 1e-6);
     EXPECT_LE(found.seconds, least + longest + 1e-6);
     EXPECT_EQ(PeakWith(sack.problem, found.nodes), found.after);
+    const AutoRecompute same = Weigh(sack.problem, found.nodes);
+    EXPECT_EQ(same.before, found.before);
+    EXPECT_EQ(same.after, found.after);
+    EXPECT_EQ(same.seconds, found.seconds);
+    EXPECT_EQ(same.nodes, found.nodes);
   }
 }
 

@@ -16,7 +16,12 @@ KernelRegistry Joining() {
 }
 
 std::string Joined(const std::string& text, const KernelRegistry& kernels) {
-  return AfterPass(text, JoinOrientations, kernels);
+  return AfterPass(
+      text,
+      [](Graph& graph, const KernelRegistry& all) {
+        JoinOrientations(graph, all);
+      },
+      kernels);
 }
 
 void ExpectNotJoined(const std::string& text) {
@@ -49,6 +54,41 @@ output m
 output n
 )");
   EXPECT_EQ(Joined(kTwoCasts, {}), kTwoCasts);
+}
+
+// A second run of the rows' node stands beside the columns' node.
+constexpr char kSecondRun[] = R"(input g: float[160,32]
+param w: float[160,32]
+q: float8e4m3fn[160,32], s: float[160,1] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(w)
+f: float[160,32] = Cast<to=1>(q)
+q2: float8e4m3fn[160,32], s2: float[160,1] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(w)
+h: float[160,32] = Cast<to=1>(q2)
+qt: float8e4m3fn[32,160], st: float[32,1] = onnx_fp8.QuantizeColumns<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(w)
+c: float[32,160] = Cast<to=1>(qt)
+output f
+output h
+output c
+)";
+
+TEST(JoinOrientations, TheSecondRunIsJoined) {
+  const std::string joined = Joined(kSecondRun, Joining());
+  EXPECT_NE(joined.find("q: float8e4m3fn[160,32], s: float[160,1] = "
+                        "onnx_fp8.QuantizeBlock<"),
+            std::string::npos)
+      << joined;
+  EXPECT_NE(joined.find("q2: float8e4m3fn[160,32], s2: float[160,1], _, qt: "),
+            std::string::npos)
+      << joined;
+}
+
+TEST(JoinOrientations, LeavesWeightsApart) {
+  const auto without_weights = [](Graph& graph, const KernelRegistry& all) {
+    JoinOrientations(graph, all, false);
+  };
+  EXPECT_EQ(AfterPass(kSecondRun, without_weights, Joining()),
+            AfterPass(kSecondRun, [](Graph&, const KernelRegistry&) {}, {}));
+  EXPECT_EQ(AfterPass(kTwoCasts, without_weights, Joining()),
+            Joined(kTwoCasts, Joining()));
 }
 
 // The columns may come first, as a weight's do where the forward pass reads

@@ -24,8 +24,12 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
                        .before = 120,
                        .after = 90,
                        .again = {"a", "b"},
+                       .as_blocks = true,
                        .ops = {"Relu"},
                        .blocks = 3,
+                       .execution = {.joins_weights = false,
+                                     .gathers_ahead = false,
+                                     .attention_workspace = 1024},
                        .time_share = 0.25,
                        .hints = "less"};
     });
@@ -35,9 +39,11 @@ TEST(StepRoom, TheRankWithTheLargestBatchDecides) {
               "computed again, and 120 without it; less");
     EXPECT_EQ(fit.Text(),
               "`memory`: a step needs 90 bytes of 100 bytes, 5 bytes of them "
-              "in reserve for libraries; `recompute`: 2 nodes (Relu, in 3 "
-              "blocks) run again in the backward: 30 bytes less, about 25 % "
-              "more time");
+              "in reserve for libraries; the backward makes its own codes of "
+              "weights; no layer's parameters are gathered while another one "
+              "runs; gradients of attention come in parts with 1.0 KiB of "
+              "workspace; `recompute=blocks`: 2 nodes (Relu, in 3 blocks) run "
+              "again in the backward: 30 bytes less, about 25 % more time");
     EXPECT_EQ(fit.again, (std::set<std::string>{"a", "b"}));
   });
 }
