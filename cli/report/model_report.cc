@@ -23,6 +23,7 @@
 #include "providers/ops/product_copies.h"
 #include "providers/plan/plan.h"
 #include "training/make_provider.h"
+#include "training/state/masters.h"
 #include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
 #include "training/step/session_checks.h"
@@ -54,6 +55,12 @@ const char* RoleName(Role role) {
   }
 }
 
+// A gradient is a float if its weight is kept as a bfloat16.
+size_t GradientBytes(const Value& weight) {
+  return static_cast<size_t>(NumElements(*weight.shape)) *
+         ByteSize(DTypeOfWeight(weight));
+}
+
 MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   MemoryForecast memory;
   const Graph& graph = *step.graph;
@@ -61,11 +68,14 @@ MemoryForecast Forecast(const StepGraph& step, const Plan& plan) {
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
   std::set<std::string> trained(step.trained.begin(), step.trained.end());
   for (const Value* value : graph.Initializers()) {
-    bool parameter =
-        value->role == Role::kParameter || value->role == Role::kFrozen;
+    bool parameter = value->role == Role::kParameter ||
+                     value->role == Role::kFrozen ||
+                     value->role == Role::kCorrection;
     if (parameter) {
       memory.parameters += BytesOf(*value);
-      if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
+      if (trained.contains(value->name)) {
+        memory.gradients += GradientBytes(*value);
+      }
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       memory.scaling += BytesOf(*value);
     } else if (value->role == Role::kMoment ||
@@ -308,6 +318,9 @@ class Reporter {
         mesh_};
     source.step = step_.get();
     source.choose_recomputed = chooser_;
+    if (!step_) {
+      source.masters = WeightsToKeepAsHalves(*model_, options_.optimizer);
+    }
     CheckPatterns(source);
     StepKind trains =
         step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
@@ -440,7 +453,8 @@ class Reporter {
     }
     StepGraph step = Build(shapes);
     AddLayers(step);
-    for (const std::string& note : {step.recomputed, step.moments}) {
+    for (const std::string& note :
+         {step.recomputed, step.moments, step.masters}) {
       if (!note.empty()) report_.notes.push_back(note);
     }
     report_.specialize = step.specialized;

@@ -167,7 +167,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const PaperStep paper = plan_on_paper(chooser);
   const StepGraph& step = paper.step;
   const Plan& plan = paper.plan;
-  for (const std::string& note : {step.recomputed, step.moments}) {
+  for (const std::string& note :
+       {step.recomputed, step.moments, step.masters}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
   forecast.memory = MemoryOf(step, plan);

@@ -71,6 +71,8 @@ struct StepSource {
   // Not null: `model` is a training step (training/step/step_from_file.h), and
   // its own graph is run.
   const FileStep* step = nullptr;
+  // The weights that the graphs keep as bfloat16s (training/state/masters.h).
+  std::set<std::string> masters = {};
   // Decides in place of `recompute`; empty: `recompute` decides, and "auto"
   // chooses nothing.
   RecomputeChooser choose_recomputed = {};
@@ -118,6 +120,7 @@ struct StepGraph {
   SpecializeReport specialized;
   std::string recomputed;  // what the backward computes again; "": nothing
   std::string moments;     // a remark about how moments are kept; "": nothing
+  std::string masters;     // the same of weights
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   bool divides_tokens = false;     // as SplitLayersReport's
   std::string whole_tokens;
