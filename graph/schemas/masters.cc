@@ -14,7 +14,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// x_d, its size and sign. A zero has the sign of its reciprocal.
+// size: of x_d; sign_f: 1 or -1. A zero has the sign of its reciprocal. No
+// Where chooses signed numbers below: onnxruntime's takes -0 for 0.
 constexpr char kSign[] = R"(
   zero_d = Constant <value = double {0.0}> ()
   size = Abs (x_d)
@@ -22,6 +23,10 @@ constexpr char kSign[] = R"(
   inverse = Reciprocal (x_d)
   inverse_below = Less (inverse, zero_d)
   is_negative = Or (below, inverse_below)
+  minus_f = Constant <value = float {-1.0}> ()
+  plus_f = Constant <value = float {1.0}> ()
+  sign_f = Where (is_negative, minus_f, plus_f)
+  zero_f = Constant <value = float {0.0}> ()
 )";
 
 // steps: of a correction in the unit of the bfloat16.
@@ -60,12 +65,12 @@ constexpr char kEncodeEnd[] = R"(
   is_over = Greater (number, largest)
   within = Min (number, largest)
   within_f = Cast <to: int = 1> (within)
-  zero_f = Constant <value = float {0.0}> ()
   infinity = Reciprocal (zero_f)
   size_f = Where (is_over, infinity, within_f)
-  negated = Neg (size_f)
-  signed_f = Where (is_negative, negated, size_f)
-  chosen = Where (is_finite, signed_f, x)
+  signed_f = Mul (size_f, sign_f)
+  opposite = Neg (x)
+  lost = Where (is_finite, zero_f, opposite)
+  chosen = Sub (signed_f, lost)
   half = Cast <to: int = 16> (chosen)
 })";
 
@@ -92,9 +97,10 @@ constexpr char kDecodeEnd[] = R"(
   stays = Not (is_within)
   safe = Where (is_within, number, zero_d)
   size_f = Cast <to: int = 1> (safe)
-  negated = Neg (size_f)
-  signed_f = Where (is_negative, negated, size_f)
-  x = Where (stays, half_f, signed_f)
+  signed_f = Mul (size_f, sign_f)
+  opposite = Neg (half_f)
+  lost = Where (stays, opposite, zero_f)
+  x = Sub (signed_f, lost)
 })";
 
 const std::string& EncodeBody() {
