@@ -16,7 +16,7 @@ namespace {
 
 // size: of x_d; sign_f: 1 or -1. A zero has the sign of its reciprocal. No
 // Where chooses signed numbers below: onnxruntime's takes -0 for 0.
-constexpr char kSign[] = R"(
+constexpr char kMasterSign[] = R"(
   zero_d = Constant <value = double {0.0}> ()
   size = Abs (x_d)
   below = Less (x_d, zero_d)
@@ -30,7 +30,7 @@ constexpr char kSign[] = R"(
 )";
 
 // steps: of a correction in the unit of the bfloat16.
-constexpr char kUnits[] = R"(
+constexpr char kMasterUnits[] = R"(
   to_i = Constant <value_int: int = @correction> ()
   int16_i = Constant <value_int: int = 5> ()
   is_wide = Equal (to_i, int16_i)
@@ -42,15 +42,15 @@ constexpr char kUnits[] = R"(
   unit = Div (coarse, steps)
 )";
 
-constexpr char kEncodeBegin[] = R"(
+constexpr char kMasterToEncode[] = R"(
   x_d = Cast <to: int = 11> (x)
   nothing = Sub (x_d, x_d)
 )";
-constexpr char kMagnitude[] = R"(
+constexpr char kFiniteSize[] = R"(
   is_finite = Equal (nothing, zero_d)
   magnitude = Where (is_finite, size, zero_d)
 )";
-constexpr char kEncodeEnd[] = R"(
+constexpr char kMasterHalf[] = R"(
   counted = Div (magnitude, unit)
   whole = Round (counted)
   quotient = Div (whole, steps)
@@ -76,12 +76,12 @@ constexpr char kEncodeEnd[] = R"(
 
 // A correction below zero leads to the bfloat16 before, which may have the next
 // smaller unit.
-constexpr char kDecodeBegin[] = R"(
+constexpr char kMasterToDecode[] = R"(
   half_f = Cast <to: int = 1> (half)
   x_d = Cast <to: int = 11> (half_f)
   count = Cast <to: int = 11> (narrow)
 )";
-constexpr char kDecodeSize[] = R"(
+constexpr char kMasterSize[] = R"(
   end = Constant <value = double {3.402823669209385e+38}> ()
   is_end = GreaterOrEqual (size, end)
   known = Where (is_end, end, size)
@@ -90,7 +90,7 @@ constexpr char kDecodeSize[] = R"(
   is_less = Less (count, zero_d)
   magnitude = Where (is_less, shrunk, known)
 )";
-constexpr char kDecodeEnd[] = R"(
+constexpr char kMasterOfUnits[] = R"(
   difference = Mul (count, unit)
   number = Add (known, difference)
   is_within = Less (number, end)
@@ -103,47 +103,47 @@ constexpr char kDecodeEnd[] = R"(
   x = Sub (signed_f, lost)
 })";
 
-const std::string& EncodeBody() {
+const std::string& EncodeMasterBody() {
   static const std::string body =
-      Concat("(x) => (half, narrow) {", kEncodeBegin, kSign, kMagnitude,
-             PowerOfTwoText(-126, 8), kUnits, kEncodeEnd);
+      Concat("(x) => (half, narrow) {", kMasterToEncode, kMasterSign,
+             kFiniteSize, PowerOfTwoText(-126, 8), kMasterUnits, kMasterHalf);
   return body;
 }
 
-const std::string& DecodeBody() {
-  static const std::string body =
-      Concat("(half, narrow) => (x) {", kDecodeBegin, kSign, kDecodeSize,
-             PowerOfTwoText(-126, 8), kUnits, kDecodeEnd);
+const std::string& DecodeMasterBody() {
+  static const std::string body = Concat(
+      "(half, narrow) => (x) {", kMasterToDecode, kMasterSign, kMasterSize,
+      PowerOfTwoText(-126, 8), kMasterUnits, kMasterOfUnits);
   return body;
 }
 
-DType CorrectionIn(const Node& node) {
+DType CorrectionAttribute(const Node& node) {
   const auto dtype = static_cast<DType>(node.Int("correction", 0));
   Check(dtype == DType::kInt8 || dtype == DType::kInt16, "[", node.Where(),
         "] expected a correction of int8 or int16, got ", Name(dtype));
   return dtype;
 }
 
-void InferEncode(Node& node) {
+void InferEncodeMaster(Node& node) {
   CheckArity(node, 1, 2);
   Check(node.in(0)->dtype == DType::kFloat, "[", node.Where(),
         "] expected float, got ", Name(node.in(0)->dtype));
   for (Value* out : node.outputs()) SameAs(node.in(0), out);
   node.out(0)->dtype = DType::kBFloat16;
-  node.out(1)->dtype = CorrectionIn(node);
+  node.out(1)->dtype = CorrectionAttribute(node);
 }
 
-void InferDecode(Node& node) {
+void InferDecodeMaster(Node& node) {
   CheckArity(node, 2, 1);
   const Value &half = *node.in(0), &narrow = *node.in(1);
   Check(half.dtype == DType::kBFloat16, "[", node.Where(),
         "] expected bfloat16, got ", Name(half.dtype), " in ", half.name);
-  Check(narrow.dtype == CorrectionIn(node) &&
+  Check(narrow.dtype == CorrectionAttribute(node) &&
             (!half.concrete() || !narrow.concrete() ||
              *half.shape == *narrow.shape),
         "[", node.Where(), "] expected a correction of ",
-        Name(CorrectionIn(node)), " for each element of ", half.name, ", got ",
-        narrow.name);
+        Name(CorrectionAttribute(node)), " for each element of ", half.name,
+        ", got ", narrow.name);
   SameAs(&half, node.out(0));
   node.out(0)->dtype = DType::kFloat;
 }
@@ -154,9 +154,10 @@ std::vector<OpDefinition> MasterOps() {
   const std::vector<AttributeDefinition> attributes = {
       {"correction", AttributeKind::kInt}};
   constexpr OpFacts facts = LateOp(OpKind::kOther);
-  return {
-      {"DecodeMaster", attributes, DecodeBody().c_str(), InferDecode, facts},
-      {"EncodeMaster", attributes, EncodeBody().c_str(), InferEncode, facts}};
+  return {{"DecodeMaster", attributes, DecodeMasterBody().c_str(),
+           InferDecodeMaster, facts},
+          {"EncodeMaster", attributes, EncodeMasterBody().c_str(),
+           InferEncodeMaster, facts}};
 }
 
 }  // namespace onnx_fp8

@@ -247,7 +247,7 @@ void AddSlots(const Graph& from, StepGraph* step) {
 
 // The nodes that read the parameter as numbers: behind its decoded copies, if
 // it is kept as a bfloat16.
-std::vector<Node*> ReadersOf(const Value* parameter) {
+std::vector<Node*> ReadersOfNumbers(const Value* parameter) {
   if (!IsHalfOfWeight(*parameter)) return parameter->uses;
   std::vector<Node*> readers;
   for (const Node* decode : parameter->uses) {
@@ -265,7 +265,7 @@ std::vector<std::pair<Value*, Value*>> GradientPairs(const Graph& graph) {
     if (!node) continue;
     Value* state = binding.state;
     // A decay that follows the update may make the next value.
-    for (const Node* reader : ReadersOf(state)) {
+    for (const Node* reader : ReadersOfNumbers(state)) {
       const int operand = FactsOf(*reader).gradient;
       if (state->role != Role::kParameter || operand < 0) continue;
       pairs.push_back({state, reader->in(static_cast<size_t>(operand))});

@@ -17,6 +17,13 @@ bool RoundsToHalf(const Node& node) {
          node.Int("to", 0) == static_cast<int64_t>(DType::kBFloat16);
 }
 
+// Whether the node looks up few rows of the weight, as an embedding does.
+bool LooksUp(const Node& node, const Value* weight) {
+  return node.Is("Gather") && node.in(0) == weight && node.in(1) != weight &&
+         node.out(0)->concrete() &&
+         NumElements(*node.out(0)->shape) < NumElements(*weight->shape);
+}
+
 class MasterStorer {
  public:
   MasterStorer(Graph& graph, const MasterStorage& storage)
@@ -48,19 +55,34 @@ class MasterStorer {
   void DecodeFor(Node* reader, Value* weight, Value* correction) {
     Builder b(graph_, weight->name + ".", reader);
     b.set_part(reader->part);
+    b.set_metadata(reader->metadata);
     if (RoundsToHalf(*reader)) {
-      Node* cast = b.Cast(weight, DType::kFloat)->producer;
-      cast->metadata = reader->metadata;
-      graph_.MoveOutput(reader->out(0), cast, 0);
-      graph_.RemoveNode(reader);
-      return;
+      return Replace(reader, b.Cast(weight, DType::kFloat));
     }
-    Value* decoded = correction ? b.Ours("DecodeMaster", {weight, correction},
-                                         DTypeOfCorrection())
-                                : b.Cast(weight, DType::kFloat);
+    if (LooksUp(*reader, weight)) {
+      const auto rows = [&](Value* from) {
+        return from ? b.Op("Gather", {from, reader->in(1)}, reader->attributes)
+                    : nullptr;
+      };
+      Value* halves = rows(weight);
+      return Replace(reader, Decoded(b, halves, rows(correction)));
+    }
+    b.set_metadata({});
+    Value* decoded = Decoded(b, weight, correction);
     for (size_t i = 0; i < reader->inputs().size(); ++i) {
       if (reader->in(i) == weight) graph_.SetInput(reader, i, decoded);
     }
+  }
+
+  Value* Decoded(Builder& b, Value* half, Value* correction) const {
+    if (!correction) return b.Cast(half, DType::kFloat);
+    return b.Ours("DecodeMaster", {half, correction}, DTypeOfCorrection());
+  }
+
+  // The result of the node becomes that one.
+  void Replace(Node* node, Value* result) {
+    graph_.MoveOutput(node->out(0), result->producer, 0);
+    graph_.RemoveNode(node);
   }
 
   // The bfloat16 gets the name that the next value had.

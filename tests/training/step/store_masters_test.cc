@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "graph/print.h"
 #include "tests/graph/parse.h"
@@ -119,6 +120,28 @@ TEST(StoreMasters, WithoutACorrectionTheUpdateDraws) {
   EXPECT_EQ(draw.Int("row", -1), 2);
   EXPECT_EQ(draw.Int("stride", -1), 3);
   EXPECT_EQ(draw.Int("begin", -1), 4);
+}
+
+// Rows are decoded behind the Gather, unless it reads more than the table has.
+TEST(StoreMasters, OnlyRowsThatAreLookedUpAreDecoded) {
+  for (int64_t rows : {3, 9}) {
+    auto graph = ParseGraph(Concat(R"(graph "g" opset 24
+param w: float[8,4]
+input i: int64[)",
+                                   rows, R"(]
+y: float[)",
+                                   rows, R"(,4] = Gather<axis=0>(w, i)
+output y
+)"));
+    StoreMasters(*graph, {graph->Find("w")}, StorageFor(*graph, DType::kInt16));
+    EXPECT_EQ(LinesOfNodes(*graph), rows < 8 ? "Gather(w i)\n"
+                                               "Gather(w.correction i)\n"
+                                               "DecodeMaster(Gather Gather)\n"
+                                             : "DecodeMaster(w w.correction)\n"
+                                               "Gather(DecodeMaster i)\n");
+    EXPECT_EQ(graph->outputs[0]->name, "y");
+    EXPECT_EQ(graph->outputs[0]->dtype, DType::kFloat);
+  }
 }
 
 TEST(StoreMasters, OtherWeightsStay) {
