@@ -15,6 +15,9 @@ namespace onnx_fp8 {
 // The values of OptimizerSpec::master.
 std::vector<std::string> MasterFormats();
 
+// Errors: another value.
+void CheckMaster(const OptimizerSpec& spec);
+
 // Whether float weights are kept as bfloat16s, with or without a correction.
 inline bool KeepsHalves(const OptimizerSpec& spec) {
   return spec.master != "float32";

@@ -252,9 +252,7 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   const std::vector<std::string> formats = MomentFormats();
   Check(std::ranges::count(formats, spec.moments) > 0,
         "expected moments float32, bfloat16 or fp8, got ", spec.moments);
-  Check(std::ranges::count(MasterFormats(), spec.master) > 0,
-        "expected master float32, split8, bfloat16 or split, got ",
-        spec.master);
+  CheckMaster(spec);
   Check(!spec.clip_previous || spec.clip_norm > 0,
         "expected clip_norm above 0 with clip_previous, got 0");
   if (spec.release_gradients && spec.clip_norm > 0 && !spec.clip_previous) {

@@ -9,8 +9,14 @@
 #include <string>
 
 #include "base/master_codes.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/plan/plan.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
+#include "training/make_provider.h"
+#include "training/step/pipelines.h"
+#include "training/step/step_graph.h"
+#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -136,6 +142,39 @@ TEST(Masters, SplitOnesTrainAsFloatsUnderAutocast) {
   auto split = TrainedSession(options);
   EXPECT_EQ(split->Eval(Batch(9)).loss, floats->Eval(Batch(9)).loss);
   ExpectSame(split->ReadWeights(), floats->ReadWeights());
+}
+
+// Only the update decodes a float.
+TEST(Masters, UnderAutocastProductsReadTheHalvesInTheirPlace) {
+  TempDir dir;
+  for (const char* master : kMasterFormats) {
+    SessionOptions options = MasterOptions(WriteMlp(dir, false), master);
+    options.dtype = DType::kBFloat16;
+    PassRunner runner = MakePassRunner(options);
+    const TrainingModel model = LoadTrainingModel(options, runner);
+    auto evaluator = MakeEvaluator();
+    auto provider = MakeCpuProvider();
+    const StepGraph step =
+        BuildStepGraph(MakeStepSource(options, model, *evaluator, runner),
+                       StepKind::kTrain, {{"x", {6, kIn}}});
+    FitToKernels(*step.graph, provider->Kernels(), options, *evaluator, runner);
+    const Plan plan =
+        MakePlan(*step.graph, provider->Kernels(), provider->device());
+    int64_t decoded = 0;
+    for (const Step& each : plan.steps) {
+      const Value* read = each.node->in(0);
+      const bool weight = read && read->role == Role::kParameter;
+      const bool decodes =
+          each.node->Is("Cast") || each.node->IsOurs("DecodeMaster");
+      if (!weight || !decodes) continue;
+      ++decoded;
+      ASSERT_EQ(each.node->out(0)->uses.size(), 1u);
+      EXPECT_TRUE(each.node->out(0)->uses[0]->IsOurs("AdamW")) << master;
+    }
+    EXPECT_EQ(decoded, 2) << master;
+    EXPECT_EQ(step.masters.substr(0, step.masters.find(':')),
+              Concat("`master` ", master));
+  }
 }
 
 TEST(Masters, ARestoredRunGoesOnWithTheSameBits) {

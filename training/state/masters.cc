@@ -81,6 +81,7 @@ bool IsCorrection(DType dtype) {
 
 std::set<std::string> WeightsToKeepAsHalves(const Graph& model,
                                             const OptimizerSpec& spec) {
+  CheckMaster(spec);
   std::set<std::string> names;
   if (!KeepsHalves(spec)) return names;
   for (const auto& [name, shape] : ParametersToShard(model)) {

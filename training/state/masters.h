@@ -17,7 +17,7 @@ namespace onnx_fp8 {
 
 // The weights of a model that a run with these options keeps so: trained
 // floats with an axis and elements that no subgraph reads and that are no
-// output.
+// output. Errors: an unknown `master`.
 std::set<std::string> WeightsToKeepAsHalves(const Graph& model,
                                             const OptimizerSpec& spec);
 

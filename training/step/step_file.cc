@@ -104,7 +104,7 @@ void FillMasters(const SessionOptions& options, const TrainingModel& model,
     if (!IsHalfOfWeight(*weight)) continue;
     const Tensor& first = model.graph->Find(weight->name)->data;
     for (const auto& [name, kept] : masters.Encoded(weight->name, first)) {
-      graph->Find(name)->data = kept;
+      if (Value* value = graph->Find(name)) value->data = kept;
     }
   }
 }

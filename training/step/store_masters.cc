@@ -49,6 +49,7 @@ class MasterStorer {
       EncodeNext(i, correction);
       break;
     }
+    if (correction && correction->uses.empty()) graph_.RemoveValue(correction);
   }
 
  private:

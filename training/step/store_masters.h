@@ -25,12 +25,12 @@ struct MasterStorage {
 };
 
 // Each of `weights` (initializers of float) becomes a bfloat16, with a
-// correction beside it. A node that reads a weight gets a decoded copy of its
-// own, which lives no longer than the node needs it. A RoundTo to bfloat16
-// becomes a Cast of the bfloat16, and of rows that a Gather looks up only these
-// are decoded. The next value of a weight is encoded as soon
-// as it is known. The initializers hold no numbers: a session has them, and
-// StepFile puts them in.
+// correction beside it if something reads that. A node that reads a weight gets
+// a decoded copy of its own, which lives no longer than the node needs it. A
+// RoundTo to bfloat16 becomes a Cast of the bfloat16, and of rows that a Gather
+// looks up only these are decoded. The next value of a weight is encoded as
+// soon as it is known. The initializers hold no numbers: a session has them,
+// and StepFile puts them in.
 void StoreMasters(Graph& graph, const std::vector<Value*>& weights,
                   const MasterStorage& storage);
 

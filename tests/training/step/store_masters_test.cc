@@ -144,6 +144,17 @@ output y
   }
 }
 
+TEST(StoreMasters, ACorrectionThatNobodyReadsIsLeftOut) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+param w: float[8,4]
+y: float[8,4] = onnx_fp8.RoundTo<to=16>(w)
+output y
+)");
+  StoreMasters(*graph, {graph->Find("w")}, StorageFor(*graph, DType::kInt16));
+  EXPECT_EQ(LinesOfNodes(*graph), "Cast(w)\n");
+  EXPECT_EQ(graph->Find("w.correction"), nullptr);
+}
+
 TEST(StoreMasters, OtherWeightsStay) {
   auto graph = ParseGraph(kStepOfFloats);
   const std::string before = Print(*graph);
