@@ -124,9 +124,14 @@ DType CorrectionAttribute(const Node& node) {
   return dtype;
 }
 
+// Whether the value has the dtype, as far as that is known.
+bool MayHave(const Value& value, DType dtype) {
+  return value.dtype == dtype || value.dtype == DType::kUndefined;
+}
+
 void InferEncodeMaster(Node& node) {
   CheckArity(node, 1, 2);
-  Check(node.in(0)->dtype == DType::kFloat, "[", node.Where(),
+  Check(MayHave(*node.in(0), DType::kFloat), "[", node.Where(),
         "] expected float, got ", Name(node.in(0)->dtype));
   for (Value* out : node.outputs()) SameAs(node.in(0), out);
   node.out(0)->dtype = DType::kBFloat16;
@@ -135,15 +140,15 @@ void InferEncodeMaster(Node& node) {
 
 void InferDecodeMaster(Node& node) {
   CheckArity(node, 2, 1);
+  const DType correction = CorrectionAttribute(node);
   const Value &half = *node.in(0), &narrow = *node.in(1);
-  Check(half.dtype == DType::kBFloat16, "[", node.Where(),
+  Check(MayHave(half, DType::kBFloat16), "[", node.Where(),
         "] expected bfloat16, got ", Name(half.dtype), " in ", half.name);
-  Check(narrow.dtype == CorrectionAttribute(node) &&
-            (!half.concrete() || !narrow.concrete() ||
-             *half.shape == *narrow.shape),
-        "[", node.Where(), "] expected a correction of ",
-        Name(CorrectionAttribute(node)), " for each element of ", half.name,
-        ", got ", narrow.name);
+  Check(
+      MayHave(narrow, correction) && (!half.concrete() || !narrow.concrete() ||
+                                      *half.shape == *narrow.shape),
+      "[", node.Where(), "] expected a correction of ", Name(correction),
+      " for each element of ", half.name, ", got ", narrow.name);
   SameAs(&half, node.out(0));
   node.out(0)->dtype = DType::kFloat;
 }
