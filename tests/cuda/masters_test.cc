@@ -16,9 +16,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// Any bits, NaN's too.
+// Any bits, NaN's too. The last element has no three others beside it.
 Tensor AnyBits() {
-  Tensor x = Tensor::Allocate(DType::kFloat, {1500});
+  Tensor x = Tensor::Allocate(DType::kFloat, {1501});
   for (int64_t i = 0; i < x.size(); ++i) {
     const uint64_t bits = RandomBits(1, static_cast<uint64_t>(i)) >> 32;
     x.data<float>()[i] = std::bit_cast<float>(static_cast<uint32_t>(bits));
@@ -35,9 +35,9 @@ TEST(CudaMasters, AreTheCpus) {
   for (int correction : {3, 5}) {
     const std::string type = correction == 3 ? "int8" : "int16";
     const std::string text = Concat(
-        "input x: float[1500]\n", "h: bfloat16[1500], c: ", type,
-        "[1500] = onnx_fp8.EncodeMaster<correction=", correction, ">(x)\n",
-        "y: float[1500] = onnx_fp8.DecodeMaster<correction=", correction,
+        "input x: float[1501]\n", "h: bfloat16[1501], c: ", type,
+        "[1501] = onnx_fp8.EncodeMaster<correction=", correction, ">(x)\n",
+        "y: float[1501] = onnx_fp8.DecodeMaster<correction=", correction,
         ">(h, c)\n");
     auto graph = [&] {
       std::shared_ptr<Graph> made = ParseGraph(text);
