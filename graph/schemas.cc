@@ -18,9 +18,9 @@ Table MakeTable() {
   Table table;
   for (auto* list :
        {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, LossOps,
-        MomentOps, RotaryOps, RoundStochasticOps, RoundToOps, QuantizeOps,
-        QuantizeBlockOps, QuantizePaddedOps, ProductSumOps, GradientOps,
-        OptimizerOps, StraightThroughOps}) {
+        MasterOps, MomentOps, RotaryOps, RoundStochasticOps, RoundToOps,
+        QuantizeOps, QuantizeBlockOps, QuantizePaddedOps, ProductSumOps,
+        GradientOps, OptimizerOps, StraightThroughOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,

@@ -45,6 +45,7 @@ std::vector<OpDefinition> CollectiveOps();       // schemas/collectives.cc
 std::vector<OpDefinition> FusedOps();            // schemas/fused.cc
 std::vector<OpDefinition> FusedQuantizeOps();    // schemas/fused_quantize.cc
 std::vector<OpDefinition> LossOps();             // schemas/losses.cc
+std::vector<OpDefinition> MasterOps();           // schemas/masters.cc
 std::vector<OpDefinition> MomentOps();           // schemas/moments.cc
 std::vector<OpDefinition> RotaryOps();           // schemas/rotary.cc
 std::vector<OpDefinition> RoundStochasticOps();  // schemas/round_stochastic.cc

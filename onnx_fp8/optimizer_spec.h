@@ -44,6 +44,12 @@ struct OptimizerSpec {
   // elements or with rows of fewer than 32, and parts of ranks that cut a block
   // keep floats.
   std::string moments = "float32";
+  // How trained float weights are kept: "float32"; "bfloat16", rounded
+  // stochastically after each update; "split8" and "split", a bfloat16 and a
+  // correction of 8 or 16 bits, of which the latter restores the float.
+  // Products read the weight as a float or, rounded to bfloat16, its bfloat16.
+  // Double weights, scalars and weights that a subgraph reads stay as they are.
+  std::string master = "float32";
   std::vector<ParameterGroup> groups;
 };
 

@@ -333,7 +333,8 @@ class TrainingSession {
   // that are damaged; the session is unchanged.
   virtual void SetState(const SessionState& state) = 0;
   // The model's tensors among the state, by name of the initializer. Memory and
-  // errors: as State.
+  // errors: as State. Weights that the state keeps otherwise (`master`) become
+  // floats with memory of their own.
   virtual TensorMap ReadWeights() = 0;
   // Copies some or all of them. Errors: another name, dtype or shape; ranks
   // divide the state; the session is unchanged.

@@ -11,6 +11,7 @@
 #include "graph/builder.h"
 #include "graph/moment_shapes.h"
 #include "onnx_fp8/option_error.h"
+#include "optimizers/master_format.h"
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
@@ -216,13 +217,14 @@ void BindMoment(Builder& b, const Update& update, const Moment& moment,
              : b.Cast(next, update.moments));
 }
 
-// Whether a moment of a parameter is rounded stochastically.
+// Whether a moment of a parameter, or the parameter, is rounded stochastically.
 bool Draws(const OptimizerSpec& spec,
            const std::vector<ParameterGradient>& parameters) {
-  return Find(spec.kind).squares &&
-         std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
-           return MomentDType(spec, p) != p.param->dtype;
-         });
+  return std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
+    const bool moment = MomentDType(spec, p) != p.param->dtype;
+    const bool master = DrawsMasters(spec) && p.param->dtype == DType::kFloat;
+    return (moment && Find(spec.kind).squares) || master;
+  });
 }
 
 // The largest of the updates' amaxes; 0 in a step that is not ok, where they
@@ -259,6 +261,7 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   const std::vector<std::string> formats = MomentFormats();
   Check(std::ranges::count(formats, spec.moments) > 0,
         "expected moments float32, bfloat16 or fp8, got ", spec.moments);
+  CheckMaster(spec);
   Check(!spec.clip_previous || spec.clip_norm > 0,
         "expected clip_norm above 0 with clip_previous, got 0");
   if (spec.release_gradients && spec.clip_norm > 0 && !spec.clip_previous) {

@@ -117,8 +117,8 @@ struct OptimizerValues {
 // Null: the gradients are not scaled. `sum_of_parts`: needed if parameters are
 // divided, so that the norm covers whole gradients. `condition`: a bool of rank
 // 0; the step is not ok without it. Null: true. `seed`: the run's, which the
-// state `optimizer.seed` (int64, 63 bits of it) keeps if moments are rounded
-// stochastically.
+// state `optimizer.seed` (int64, 63 bits of it) keeps if moments or masters are
+// rounded stochastically.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},

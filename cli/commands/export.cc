@@ -100,8 +100,9 @@ void ExportArtifacts(const OptionSet& flags) {
 void WriteCheckpoint(TrainingSession& session, const std::string& like,
                      const std::string& path) {
   OrtCheckpoint checkpoint = ReadOrtCheckpoint(like);
-  TakeState(session.State().tensors, session.Options().optimizer, like,
-            &checkpoint);
+  TensorMap state = session.State().tensors;
+  for (const auto& [name, weight] : session.ReadWeights()) state[name] = weight;
+  TakeState(state, session.Options().optimizer, like, &checkpoint);
   WriteOrtCheckpoint(checkpoint, path);
 }
 

@@ -23,6 +23,7 @@
 #include "providers/ops/product_copies.h"
 #include "providers/plan/plan.h"
 #include "training/make_provider.h"
+#include "training/state/masters.h"
 #include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
 #include "training/step/place_state.h"
@@ -55,6 +56,12 @@ const char* RoleName(Role role) {
   }
 }
 
+// A gradient is a float if its weight is kept as a bfloat16.
+size_t GradientBytes(const Value& weight) {
+  return static_cast<size_t>(NumElements(*weight.shape)) *
+         ByteSize(DTypeOfWeight(weight));
+}
+
 MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
                         const Plan& plan) {
   MemoryForecast memory;
@@ -63,14 +70,17 @@ MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
   std::set<std::string> trained(step.trained.begin(), step.trained.end());
   for (const Value* value : graph.Initializers()) {
-    bool parameter =
-        value->role == Role::kParameter || value->role == Role::kFrozen;
+    bool parameter = value->role == Role::kParameter ||
+                     value->role == Role::kFrozen ||
+                     value->role == Role::kCorrection;
     size_t* kind = nullptr;
     if (value->role == Role::kWeightCopy) {
       kind = &memory.fp8_weights;
     } else if (parameter) {
       kind = &memory.parameters;
-      if (trained.contains(value->name)) memory.gradients += BytesOf(*value);
+      if (trained.contains(value->name)) {
+        memory.gradients += GradientBytes(*value);
+      }
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       kind = &memory.scaling;
     } else if (value->role == Role::kMoment ||
@@ -317,6 +327,9 @@ class Reporter {
     source.step = step_.get();
     ApplyChoice(choice_, &source);
     source.primary_weights = options_.primary_weights == "fp8";
+    if (!step_) {
+      source.masters = WeightsToKeepAsHalves(*model_, options_.optimizer);
+    }
     return source;
   }
 
@@ -462,7 +475,8 @@ class Reporter {
     }
     StepGraph step = Build(shapes);
     AddLayers(step);
-    for (const std::string& note : {step.recomputed, step.moments}) {
+    for (const std::string& note :
+         {step.recomputed, step.moments, step.masters}) {
       if (!note.empty()) report_.notes.push_back(note);
     }
     report_.specialize = step.specialized;

@@ -180,7 +180,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const StepGraph& step = paper.step;
   const Plan& plan = paper.plan;
   for (const std::string& note :
-       {step.recomputed, step.moments, step.primary_weights}) {
+       {step.recomputed, step.moments, step.masters, step.primary_weights}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
   forecast.memory = MemoryOf(options, step, plan);

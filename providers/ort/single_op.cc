@@ -51,8 +51,9 @@ struct OneNode {
 
 // ---- dtypes of results
 
-// Dtypes of a node whose FP8 results have type `to`; kUndefined where the
-// operands decide. Empty: all operands do.
+// Dtypes of a node whose FP8 results have type `to`, or whose correction has
+// the first or the second type of one; kUndefined where the operands decide.
+// Empty: all operands do.
 std::vector<DType> InferredTypes(const OpDefinition& op, DType to,
                                  DType scale_to) {
   Attributes attributes;
@@ -60,6 +61,9 @@ std::vector<DType> InferredTypes(const OpDefinition& op, DType to,
     std::string name = definition.name;
     if (name == "to") {
       attributes[name] = static_cast<int64_t>(to);
+    } else if (name == "correction") {
+      attributes[name] = static_cast<int64_t>(
+          to == DType::kE4M3 ? DType::kInt8 : DType::kInt16);
     } else if (name == "scale_to") {
       attributes[name] = static_cast<int64_t>(scale_to);
     } else if (name == "pow2" && scale_to == DType::kE8M0) {

@@ -62,6 +62,7 @@ class Kinds {
     switch (value.role) {
       case Role::kParameter:
       case Role::kFrozen:
+      case Role::kCorrection:
         return MemoryKind::kParameter;
       case Role::kScale:
       case Role::kWeightCopy:

@@ -28,6 +28,10 @@ TEST(SingleOp, TypesOfResults) {
   EXPECT_EQ(ResultTypes(*FindOp("ScaledMatMul")), (Lists{{f}}));
   EXPECT_EQ(ResultTypes(*FindOp("QuantizeWith")),
             (Lists{{DType::kE4M3, f, f}, {DType::kE5M2, f, f}}));
+  EXPECT_EQ(ResultTypes(*FindOp("EncodeMaster")),
+            (Lists{{DType::kBFloat16, DType::kInt8},
+                   {DType::kBFloat16, DType::kInt16}}));
+  EXPECT_EQ(ResultTypes(*FindOp("DecodeMaster")), (Lists{{f}}));
   EXPECT_EQ(ResultTypes(*FindOp("GatherGrad"))[0], std::vector<DType>{f});
   EXPECT_EQ(ResultTypes(*FindOp("GatherGrad"))[1], std::vector<DType>{d});
 }

@@ -206,6 +206,11 @@ const Rows kRows[] = {
     {"onnx_fp8.RoundStochastic",
      "y: ? = onnx_fp8.RoundStochastic<begin=3, row=4, shift=5, stream=7, "
      "stride=9>(x, axis, number)"},
+    {"onnx_fp8.EncodeMaster",
+     "h: ?, c: ? = onnx_fp8.EncodeMaster<correction=3>(x)"},
+    {"onnx_fp8.DecodeMaster",
+     "h: ?, c: ? = onnx_fp8.EncodeMaster<correction=5>(x)\n"
+     "y: ? = onnx_fp8.DecodeMaster<correction=5>(h, c)"},
     {"onnx_fp8.QuantizeTensor",
      "c: ?, y: ?, a: ? = onnx_fp8.QuantizeTensor<to=17, q_max=448.0>(x)"},
     {"onnx_fp8.QuantizeWith",
@@ -298,7 +303,7 @@ const Rows kReasons[] = {
 // Why the body says nothing in double.
 const Rows kOnlyFloats[] = {
     {"onnx_fp8.Amax onnx_fp8.Quantize* onnx_fp8.DequantizeBlock "
-     "onnx_fp8.RoundStochastic",
+     "onnx_fp8.RoundStochastic onnx_fp8.EncodeMaster onnx_fp8.DecodeMaster",
      "the op has floats of 32 bits"},
     {"Celu MeanVarianceNormalization",
      "the body in ONNX's schema has constants of 32 bits"},

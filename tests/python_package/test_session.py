@@ -49,6 +49,22 @@ def test_the_largest_update_is_reported_where_moments_are_rounded():
         assert digits.session(moments=moments).step(digits.batch()).update_amax == pytest.approx(expected, abs=1e-3), moments
 
 
+@pytest.mark.parametrize("master,correction", [("split8", np.int8), ("split", np.int16)])
+def test_weights_are_floats_whatever_the_run_keeps(master, correction):
+    session = digits.session(master=master)
+    digits.losses(session, 2)
+    tensors, weights = session.state()["tensors"], session.weights()
+    assert weights
+    for name, weight in weights.items():
+        half, low = tensors[name], tensors[f"{name}.correction"]
+        assert (half.dtype, low.dtype, weight.dtype) == (ml_dtypes.bfloat16, correction, np.float32)
+        words = half.view(np.uint16).astype(np.int64) * 65536 + low.astype(np.int64) * (65536 >> 8 * low.itemsize)
+        assert np.array_equal(words.astype(np.uint32), weight.view(np.uint32)), name
+    digits.losses(session, 1)
+    session.load_weights(weights)
+    same(session.weights(), weights)
+
+
 def test_gradients_are_those_of_pytorch():
     """The fixture holds PyTorch's."""
     reference = program.reference("nanogpt")

@@ -5,6 +5,7 @@
 // onnx_fp8/session_options.inc.
 #include "base/check.h"
 #include "onnx_fp8/recipe_text.h"
+#include "optimizers/master_format.h"
 #include "optimizers/optimizer.h"
 #include "providers/report/roofline.h"
 #include "training/make_provider.h"
@@ -126,6 +127,10 @@ const Option kOptions[] = {
         "how the optimizer's moments are kept; bfloat16 and fp8 round the mean "
         "of squares stochastically",
         "float32", {.names = [] { return Barred(MomentFormats()); }}),
+    Row("Optimizer", "master", kChoice,
+        "how trained weights are kept: split8 in 3 bytes, bfloat16 in 2, "
+        "rounded stochastically, split as a bfloat16 and the rest of the float",
+        "float32", {.names = [] { return Barred(MasterFormats()); }}),
     Row("Optimizer", "release_gradients", kSwitch,
         "update each weight as soon as its gradient is known, and free the "
         "gradient: elements whose gradient is not finite keep their values"),

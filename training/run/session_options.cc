@@ -282,7 +282,8 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .momentum = options.Number("momentum"),
                         .nesterov = options.On("nesterov"),
                         .release_gradients = options.On("release_gradients"),
-                        .moments = options.Text("moments")};
+                        .moments = options.Text("moments"),
+                        .master = options.Text("master")};
   ReadClipNorm(options.Text("clip_norm"), &spec);
   const std::vector<std::string> betas = options.List("betas");
   if (betas.size() != 2) {

@@ -26,6 +26,7 @@
 #include "training/session/step_results.h"
 #include "training/session/step_room.h"
 #include "training/state/checkpoint.h"
+#include "training/state/masters.h"
 #include "training/state/session_state.h"
 #include "training/step/data_parallel.h"
 #include "training/step/fit_memory.h"
@@ -50,29 +51,10 @@ bool IsKept(const Value& value) {
 // compared.)
 bool IsLargeWeight(const Value& value) {
   constexpr int64_t kLarge = 1 << 18;
-  const bool weight = value.role == Role::kParameter ||
-                      value.role == Role::kFrozen ||
-                      value.role == Role::kMoment;
+  const bool weight =
+      value.role == Role::kParameter || value.role == Role::kFrozen ||
+      value.role == Role::kMoment || value.role == Role::kCorrection;
   return weight && NumElements(*value.shape) >= kLarge;
-}
-
-// All tensors of the checkpoint become the parts that this rank keeps, in
-// checkpoint->state.
-void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
-  for (auto& [name, tensor] : checkpoint->state) {
-    if (auto shard = sharded.Find(name)) tensor = PartOf(tensor, *shard);
-  }
-  for (auto& [name, tensor] : checkpoint->shards) {
-    Tensor& kept = checkpoint->state[name];
-    auto shard = sharded.Find(name);
-    if (!shard) {
-      kept = tensor.Whole();
-    } else if (tensor.ranks == 1 && !shard->tensor_part) {
-      kept = WithZeroRows(tensor.Rows(shard->begin, shard->rows), *shard);
-    } else {
-      kept = PartOf(tensor.Whole(), *shard);
-    }
-  }
 }
 
 // A remark about layers that are whole on each of `ranks` ranks of the axis tp;
@@ -174,6 +156,7 @@ class Session : public TrainingSession {
                                ranks ? ranks->mesh() : Mesh{},
                                ranks ? ranks->tensor_rank() : 0,
                                ranks ? ranks->shard_rank() : 0)),
+        masters_(*model_.graph, model_.step != nullptr, options_.optimizer),
         state_(*provider_,
                StatePlacesOf(options_, provider_->device(), model_)),
         layout_(model_.graph.get(), &state_),
@@ -391,13 +374,19 @@ class Session : public TrainingSession {
   void SetWeights(const TensorMap& weights) override {
     RequireWholeState();
     CheckWeights(weights, Weights(), options_.model);
-    for (const auto& [name, tensor] : weights) state_.Set(name, tensor);
+    for (const auto& [name, tensor] : weights) {
+      for (const auto& [own, kept] : masters_.Encoded(name, tensor)) {
+        state_.Set(own, kept);
+      }
+    }
     plans_.ForgetWeightCopies();
   }
 
   void ExportOnnx(const std::string& path, bool external_data,
                   const std::string& into) override {
-    ExportModel(model_, Weights(), path, {external_data}, into);
+    const bool as_kept = model_.step && into.empty();
+    ExportModel(model_, as_kept ? Kept() : Weights(), path, {external_data},
+                into);
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
@@ -411,14 +400,19 @@ class Session : public TrainingSession {
   // stays, so that all first values are never twice in memory.
   void TakeOver(Value* value) {
     const std::string& name = value->name;
+    // First values of another file come with their corrections.
+    if (value->role == Role::kCorrection && state_.Has(name)) return;
     const Tensor first = model_.TakeFirst(value);
-    const auto shard = sharded_.Find(name);
-    state_.Read(name, shard ? PartOf(first, *shard) : first);
-    if (shard || (!on_host() && IsLargeWeight(*value))) {
+    for (const auto& [own, kept] : masters_.Encoded(name, first)) {
+      const auto shard = sharded_.Find(own);
+      state_.Read(own, shard ? PartOf(kept, *shard) : kept);
+    }
+    const bool shares = on_host() && state_.Get(name).dtype() == value->dtype;
+    if (sharded_.Find(name) || (!shares && IsLargeWeight(*value))) {
       // The graph needs a shape and no numbers.
       value->data = Tensor::Zeros(value->dtype, *value->shape);
     } else {
-      value->data = on_host() ? state_.Get(name) : first;
+      value->data = shares ? state_.Get(name) : first;
     }
     Value* same = model_.step && model_.step->apply
                       ? model_.step->apply->Find(name)
@@ -459,7 +453,7 @@ class Session : public TrainingSession {
     for (const Value* value : KeepStatistics(state, *model_.graph)) {
       state_.Set(value->name, value->data);
     }
-    CheckWeights(*checkpoint, Weights(), folder);
+    CheckWeights(*checkpoint, Kept(), folder);
     if (!model_.step) {
       CheckMoments(*checkpoint, Weights(), options_.optimizer, folder);
     }
@@ -695,6 +689,7 @@ class Session : public TrainingSession {
       AddRemark(UnreadNote(planned.step.specialized));
       AddRemark(planned.step.recomputed);
       AddRemark(planned.step.moments);
+      AddRemark(planned.step.masters);
     }
     planned.key = std::move(key);
     return planned;
@@ -861,6 +856,7 @@ class Session : public TrainingSession {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
       AddRemark(apply.step.moments);
+      AddRemark(apply.step.masters);
       apply.key = key;
       return apply;
     });
@@ -886,14 +882,19 @@ class Session : public TrainingSession {
     return outputs;
   }
 
-  SourceMap Weights() const {
-    SourceMap weights;
+  // The tensors of the model as the state keeps them.
+  SourceMap Kept() const {
+    SourceMap kept;
     for (const Value* value : model_.graph->Initializers()) {
       if (!IsKept(*value)) continue;
-      weights.emplace(value->name, sharded_.Source(state_, value->name));
+      for (const std::string& name : masters_.NamesFor(value->name)) {
+        kept.emplace(name, sharded_.Source(state_, name));
+      }
     }
-    return weights;
+    return kept;
   }
+
+  SourceMap Weights() const { return masters_.Decoded(Kept()); }
 
   SessionOptions options_;
   std::unique_ptr<ExecutionProvider> provider_;
@@ -905,6 +906,7 @@ class Session : public TrainingSession {
   std::shared_ptr<SharedArena> arena_;  // of all plans: only one runs at a time
   std::unique_ptr<Profiler> profiler_;
   const StepSource source_;
+  const Masters masters_;
   StateStore state_;
   RunLayout layout_;
   CollectiveOrder order_;

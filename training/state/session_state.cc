@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/joined.h"
+#include "optimizers/master_format.h"
 #include "optimizers/optimizer.h"
 #include "training/state/carry_scales.h"
 
@@ -28,6 +29,32 @@ std::vector<std::string> MomentDTypes(const OptimizerSpec& spec, DType weight) {
   std::vector<std::string> names = {Name(format)};
   if (IsFloat8(format)) names.push_back(Name(weight));  // where codes don't pay
   return names;
+}
+
+// Errors: as CheckWeights', by another `master`.
+void CheckMasters(const Checkpoint& checkpoint, const SourceMap& kept,
+                  const std::string& where) {
+  const auto is_half = [](const std::string& type) {
+    return type.starts_with("bfloat16[");
+  };
+  const auto refuse = [&](const std::string& name, const std::string& expected,
+                          const std::string& got) {
+    Fail("[", where, "] expected the checkpoint to hold ", name, " as ",
+         expected, ", got ", got,
+         ": a run keeps the `master` with which it began");
+  };
+  for (const auto& [name, tensor] : kept) {
+    const std::string expected = TypeText(tensor);
+    const std::string got = checkpoint.TypeOf(name);
+    if (is_half(expected) != is_half(got)) refuse(name, expected, got);
+    if (!is_half(expected)) continue;
+    const std::string correction = name + kCorrection;
+    const auto own = kept.find(correction);
+    const std::string wanted =
+        own == kept.end() ? "none" : TypeText(own->second);
+    const std::string found = checkpoint.TypeOf(correction);
+    if (wanted != found) refuse(correction, wanted, found);
+  }
 }
 
 }  // namespace
@@ -77,9 +104,10 @@ SessionState ToState(int64_t step, StateNotes notes,
   return {step, std::move(notes), std::move(tensors)};
 }
 
-void CheckWeights(const Checkpoint& checkpoint, const SourceMap& weights,
+void CheckWeights(const Checkpoint& checkpoint, const SourceMap& kept,
                   const std::string& where) {
-  for (const auto& [name, tensor] : weights) {
+  CheckMasters(checkpoint, kept, where);
+  for (const auto& [name, tensor] : kept) {
     const std::string expected = TypeText(tensor);
     const std::string got = checkpoint.TypeOf(name);
     Check(got == expected, "[", where, "] expected the checkpoint to hold ",
@@ -102,6 +130,23 @@ void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
       Check(fits, "[", where, "] expected the checkpoint to hold ", state,
             " in ", Joined(expected), ", got ", got,
             ": a run keeps the `moments` with which it began");
+    }
+  }
+}
+
+void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
+  for (auto& [name, tensor] : checkpoint->state) {
+    if (auto shard = sharded.Find(name)) tensor = PartOf(tensor, *shard);
+  }
+  for (auto& [name, tensor] : checkpoint->shards) {
+    Tensor& kept = checkpoint->state[name];
+    auto shard = sharded.Find(name);
+    if (!shard) {
+      kept = tensor.Whole();
+    } else if (tensor.ranks == 1 && !shard->tensor_part) {
+      kept = WithZeroRows(tensor.Rows(shard->begin, shard->rows), *shard);
+    } else {
+      kept = PartOf(tensor.Whole(), *shard);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "onnx_fp8/recipe.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
+#include "training/ranks/sharded_state.h"
 #include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
@@ -37,14 +38,17 @@ Checkpoint ToCheckpoint(const SessionState& state,
 SessionState ToState(int64_t step, StateNotes notes,
                      const std::string& fingerprint, TensorMap tensors);
 
-// Errors: [where] the checkpoint lacks one of the model's tensors, or has
-// another type for it.
-void CheckWeights(const Checkpoint& checkpoint, const SourceMap& weights,
+// Errors: [where] the checkpoint lacks one of the model's tensors, as a run
+// keeps them, or has another type for it, or keeps it by another `master`.
+void CheckWeights(const Checkpoint& checkpoint, const SourceMap& kept,
                   const std::string& where);
 // Errors: [where] the checkpoint keeps moments of one of these weights in
 // another format than `spec` does.
 void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
                   const OptimizerSpec& spec, const std::string& where);
+// All tensors of the checkpoint become the parts that this rank keeps, in
+// checkpoint->state.
+void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded);
 // Errors: [model] has no such tensor, or another type for it.
 void CheckWeights(const TensorMap& given, const SourceMap& weights,
                   const std::string& model);

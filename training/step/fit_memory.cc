@@ -133,6 +133,17 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
   return count;
 }
 
+// Bytes of the plan's state that are trained weights in float32, which `master`
+// would keep otherwise.
+size_t FloatWeights(const Plan& plan) {
+  size_t bytes = 0;
+  for (const Value* value : plan.states) {
+    const bool kept = value->role == Role::kParameter && value->rank() > 0;
+    if (kept && value->dtype == DType::kFloat) bytes += BytesOf(*value);
+  }
+  return bytes;
+}
+
 // What frees memory and is the user's to decide, in numbers.
 std::string HintsFor(const PaperStep& step, const SessionOptions& options,
                      bool on_device) {
@@ -161,6 +172,11 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
   if (step.moments > 0 && !outside && !step.is_in_file) {
     saves("`moments=bfloat16`", step.moments / 2, "half of the moments");
     saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
+  }
+  const size_t weights = FloatWeights(step.plan);
+  if (weights > 0 && !step.is_in_file) {
+    saves("`master=split8`", weights / 4, "a quarter of the trained weights");
+    saves("`master=bfloat16`", weights / 2, "half of them");
   }
   const size_t arena = step.plan.arena_bytes;
   saves("half of the samples in `batch_size`",

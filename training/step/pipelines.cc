@@ -36,6 +36,7 @@
 #include "graph/passes/specialize.h"
 #include "graph/passes/straight_through.h"
 #include "graph/passes/unroll_recurrent.h"
+#include "optimizers/master_format.h"
 #include "providers/passes/add_to_sums.h"
 #include "providers/passes/bound_workspaces.h"
 #include "providers/passes/check_products.h"
@@ -256,6 +257,11 @@ Passes CollectivePasses(const StepSource& source) {
                     }});
   }
   return list;
+}
+
+Passes MasterPasses(StepBuilder& step, const StepSource& source) {
+  if (!KeepsHalves(source.optimizer)) return {};
+  return {{"StoreMasters", [&](Graph& g) { step.StoreMasters(g); }}};
 }
 
 // `kernels` and `options` must outlive the passes.
@@ -545,6 +551,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   if (kind == StepKind::kTrain && source.optimizer.release_gradients) {
     list.push_back({"RunUpdatesEarly", RunUpdatesEarly});
   }
+  Append(&list, MasterPasses(step, source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }
@@ -563,6 +570,7 @@ StepGraph BuildApplyGraph(const StepSource& source, const MicroSums& sums,
   Passes list = ApplyPasses(step);
   Append(&list, CleanUp());
   Append(&list, CollectivePasses(source));
+  Append(&list, MasterPasses(step, source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }

@@ -10,6 +10,7 @@
 #include "data/safetensors.h"
 #include "graph/batch_statistics.h"
 #include "graph/views.h"
+#include "training/state/masters.h"
 #include "training/step/torch_weights.h"
 
 namespace onnx_fp8 {
@@ -20,6 +21,7 @@ class InitReader {
   InitReader(const std::string& path, TrainingModel* model)
       : path_(path), model_(*model), arrays_(ReadSafetensors(path)) {
     Check(!arrays_.empty(), "[", path, "] expected weights, got none");
+    JoinCorrections(&arrays_);  // of a checkpoint
   }
 
   void Read() {

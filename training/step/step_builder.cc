@@ -17,6 +17,7 @@
 #include "graph/passes/running_statistics.h"
 #include "graph/passes/unroll_recurrent.h"
 #include "onnx_fp8/option_error.h"
+#include "optimizers/master_format.h"
 #include "training/ranks/over_ranks.h"
 #include "training/ranks/shard_parameters.h"
 #include "training/ranks/sharded_state.h"
@@ -25,6 +26,7 @@
 #include "training/step/data_parallel.h"
 #include "training/step/loss.h"
 #include "training/step/step_report.h"
+#include "training/step/store_masters.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -320,6 +322,39 @@ void StepBuilder::Outputs(Graph& graph) {
            std::ranges::find(step_.outputs, value->name) != step_.outputs.end();
   });
   step_.outputs.clear();
+}
+
+void StepBuilder::StoreMasters(Graph& graph) {
+  std::vector<Value*> weights;
+  int64_t others = 0;
+  for (Value* value : graph.Initializers()) {
+    if (value->role != Role::kParameter) continue;
+    if (source_.masters.contains(value->name)) {
+      weights.push_back(value);
+    } else {
+      ++others;
+    }
+  }
+  MasterStorage storage = {
+      .correction = CorrectionOf(source_.optimizer),
+      .state_name = [this](const std::string& hint) { return StateName(hint); },
+      .places = [this](const std::string& weight) { return PlacesIn(weight); },
+      .seed = graph.Find(StateName("optimizer.seed"))};
+  const Value* step = graph.Find(StateName("optimizer.step"));
+  for (const StateBinding& binding : graph.state) {
+    if (binding.state == step) storage.number = binding.next;
+  }
+  onnx_fp8::StoreMasters(graph, weights, storage);
+  const bool updates =
+      step_.kind == StepKind::kTrain || step_.kind == StepKind::kApply;
+  if (!updates) return;
+  const auto bits = 8 * ByteSize(storage.correction);
+  step_.masters =
+      Concat("`master` ", source_.optimizer.master, ": ", weights.size(),
+             " weights are bfloat16s",
+             bits > 0 ? Concat(" with a correction of ", bits, " bits")
+                      : std::string(),
+             ", ", others, " keep their type");
 }
 
 StepGraph StepBuilder::Take() {

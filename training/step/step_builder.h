@@ -57,6 +57,7 @@ class StepBuilder {
   void UpdateFromSums(Graph& graph);
   void Statistics(Graph& graph);
   void Outputs(Graph& graph);
+  void StoreMasters(Graph& graph);  // the last one
 
   Graph& graph() { return *step_.graph; }
   StepGraph Take();

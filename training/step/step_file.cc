@@ -13,6 +13,7 @@
 #include "graph/views.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
+#include "training/state/masters.h"
 #include "training/step/pipelines.h"
 #include "training/step/step_graph.h"
 #include "training/step/step_settings.h"
@@ -99,12 +100,26 @@ void AddRoles(const Graph& graph, const ParameterNames& names,
   }
 }
 
+// Puts in the numbers of weights that the graph keeps as bfloat16s.
+void FillMasters(const SessionOptions& options, const TrainingModel& model,
+                 Graph* graph) {
+  const Masters masters(*model.graph, false, options.optimizer);
+  for (const Value* weight : graph->Initializers()) {
+    if (!IsHalfOfWeight(*weight)) continue;
+    const Tensor& first = model.graph->Find(weight->name)->data;
+    for (const auto& [name, kept] : masters.Encoded(weight->name, first)) {
+      if (Value* value = graph->Find(name)) value->data = kept;
+    }
+  }
+}
+
 void WriteGraph(StepGraph step, const SessionOptions& options,
                 const TrainingModel& model, const std::string& path,
                 const WriteOptions& write, const Graph* mover = nullptr) {
   StepNotes notes = MakeNotes(step, options, model);
   Arrange(step);
   Graph& graph = *step.graph;
+  FillMasters(options, model, &graph);
   if (mover) AddInputs(graph, *mover);
   AddRoles(graph, model.names, &notes);
   const std::string& seed = step.gradient_names.seed;

@@ -14,6 +14,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/views.h"
+#include "training/state/masters.h"
 #include "training/step/loss.h"
 #include "training/step/step_report.h"
 #include "training/step/step_settings.h"
@@ -245,6 +246,17 @@ void AddSlots(const Graph& from, StepGraph* step) {
   }
 }
 
+// The nodes that read the parameter as numbers: behind its decoded copies, if
+// it is kept as a bfloat16.
+std::vector<Node*> ReadersOfNumbers(const Value* parameter) {
+  if (!IsHalfOfWeight(*parameter)) return parameter->uses;
+  std::vector<Node*> readers;
+  for (const Node* decode : parameter->uses) {
+    for (Node* reader : decode->out(0)->uses) readers.push_back(reader);
+  }
+  return readers;
+}
+
 // Parameters with their gradients: the operands of their updates, or what is
 // added to their sums.
 std::vector<std::pair<Value*, Value*>> GradientPairs(const Graph& graph) {
@@ -254,7 +266,7 @@ std::vector<std::pair<Value*, Value*>> GradientPairs(const Graph& graph) {
     if (!node) continue;
     Value* state = binding.state;
     // A decay that follows the update may make the next value.
-    for (const Node* reader : state->uses) {
+    for (const Node* reader : ReadersOfNumbers(state)) {
       const int operand = FactsOf(*reader).gradient;
       if (state->role != Role::kParameter || operand < 0) continue;
       pairs.push_back({state, reader->in(static_cast<size_t>(operand))});

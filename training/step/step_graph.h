@@ -95,6 +95,8 @@ struct StepSource {
   // its own graph is run.
   const FileStep* step = nullptr;
   bool gathers_ahead = true;  // as ExecutionChoice's
+  // The weights that the graphs keep as bfloat16s (training/state/masters.h).
+  std::set<std::string> masters = {};
   // Decides in place of `recompute`; empty: `recompute` decides, and "auto"
   // chooses nothing.
   RecomputeChooser choose_recomputed = {};
@@ -146,6 +148,7 @@ struct StepGraph {
   SpecializeReport specialized;
   std::string recomputed;  // what the backward computes again; "": nothing
   std::string moments;     // a remark about how moments are kept; "": nothing
+  std::string masters;     // the same of weights
   // State that holds FP8 copies of weights, and a remark about it.
   std::vector<std::string> weight_copies;
   std::string primary_weights;

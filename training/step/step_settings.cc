@@ -110,6 +110,7 @@ constexpr Setting kSettings[] = {
     {"release_gradients",
      [](Options o) { return Text(o.optimizer.release_gradients); }},
     {"moments", [](Options o) { return o.optimizer.moments; }},
+    {"master", [](Options o) { return o.optimizer.master; }},
     {"groups", Groups, "group"},
     {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
@@ -136,7 +137,7 @@ bool IsNewer(std::string_view option) {
   return option == "class_axis" || option == "ignore_index" ||
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
-         option == "moments";
+         option == "moments" || option == "master";
 }
 
 constexpr char kAdvice[] =

@@ -13,6 +13,7 @@
 #include "optimizers/loss_scale.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
+#include "training/state/masters.h"
 #include "training/step/draw_weights.h"
 #include "training/step/gradient_registry.h"
 #include "training/step/loss.h"
@@ -39,8 +40,8 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
   for (const Value* value : graph->Initializers()) {
     bool trained = value->role == Role::kParameter;
     if (!trained && value->role != Role::kFrozen) continue;
-    infos.push_back({value->name, names.at(value->name).fqn, value->dtype,
-                     *value->shape, trained});
+    infos.push_back({value->name, names.at(value->name).fqn,
+                     DTypeOfWeight(*value), *value->shape, trained});
   }
   return infos;
 }
@@ -161,14 +162,14 @@ void DescribeStep(SessionOptions* options, TrainingModel* model) {
     model->tensors.push_back(
         {value->name,
          named == model->names.end() ? value->name : named->second.fqn,
-         value->dtype, *value->shape, trained, RoleWord(value->role),
+         DTypeOfWeight(*value), *value->shape, trained, RoleWord(value->role),
          "by the notes of the step"});
   }
   for (const NotedCopy& copy : model->step->notes.copies) {
     const Value& first = *model->graph->Find(copy.first);
     Shape shape = *first.shape;
     if (copy.transposed) std::swap(shape[0], shape[1]);
-    model->copies.push_back({copy.name, copy.torch, first.dtype, shape,
+    model->copies.push_back({copy.name, copy.torch, DTypeOfWeight(first), shape,
                              copy.first, copy.transposed});
   }
 }
@@ -308,6 +309,9 @@ StepSource MakeStepSource(const SessionOptions& options,
   source.primary_weights = options.primary_weights == "fp8";
   if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
     source.sharded = ParametersToShard(*model.graph);
+  }
+  if (!model.step) {
+    source.masters = WeightsToKeepAsHalves(*model.graph, options.optimizer);
   }
   CheckPatterns(source);
   return source;

@@ -68,6 +68,7 @@ for name, words, flags in [
     ("recipe_for_without_a_recipe", "--recipe-for: expected PATTERN=RECIPE, as in layers.0.*=off, got \"layers.0\"",
      ["--recipe-for", "layers.0"]),
     ("recipe_for_an_unknown_one", "--recipe-for: [recipe fp4] expected off, tensorwise", ["--recipe-for", "*=fp4"]),
+    ("master_unknown", "--master: expected float32, split8, bfloat16 or split, got fp8", ["--master", "fp8"]),
     ("moments_unknown", "--moments: expected float32, bfloat16 or fp8, got fp4", ["--moments", "fp4"]),
     ("optimizer_unknown", "--optimizer: expected adamw, adam, adamw_hf or sgd, got lion", ["--optimizer", "lion"]),
     ("schedule_unknown",

@@ -84,6 +84,25 @@ TEST(FitMemory, HintsAtWhatTheOptionsLeave) {
   EXPECT_EQ(ComplaintOf(options, file), ComplaintOf(options, bfloat16));
 }
 
+TEST(FitMemory, HintsAtWeightsInFewerBytes) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+param w: float[10,4]
+param scalar: float[]
+param half: bfloat16[8]
+frozen f: float[8]
+)");
+  PaperStep paper = PlanOf(StepKind::kTrain, graph.get());
+  for (const Value* value : graph->Initializers()) {
+    paper.plan.states.push_back(value);
+  }
+  const std::string hint =
+      "`master=split8` saves up to 40 bytes (a quarter of the trained "
+      "weights), `master=bfloat16` saves up to 80 bytes (half of them)";
+  EXPECT_NE(ComplaintOf({}, paper).find(hint), std::string::npos);
+  paper.is_in_file = true;
+  EXPECT_EQ(ComplaintOf({}, paper).find("master"), std::string::npos);
+}
+
 TEST(FitMemory, SaysThatAStepFitsAsItIs) {
   MemoryFit fit = {.limit = 100, .before = 80, .after = 80};
   EXPECT_EQ(fit.Text(),
