@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sessions whose state lies elsewhere: in files, or in the host's memory.
+#include "training/step/place_state.h"
+
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -151,6 +154,16 @@ TEST(StateInFiles, HasCopiesOfWeightsThatLiveBetweenSteps) {
     EXPECT_EQ(MappedBytesOf(state.path()), outside[primary]);
   }
   EXPECT_GE(outside[1], outside[0] + StatePlaces::kLeastInFile);
+}
+
+TEST(StateInFiles, StaysInItsFolderWhenTheProcessGoesToAnother) {
+  const TempDir dir;
+  SessionOptions options;
+  options.state_dir = std::filesystem::relative(dir.path()).string();
+  const std::string folder =
+      StatePlacesOf(options, Device::kHost, TrainingModel{}).folder;
+  EXPECT_TRUE(std::filesystem::path(folder).is_absolute()) << folder;
+  EXPECT_TRUE(std::filesystem::equivalent(folder, dir.path())) << folder;
 }
 
 TEST(StateInFiles, NeedsAFolderThatExists) {
