@@ -112,11 +112,8 @@ class NextCopies {
     for (const Value* y : node.outputs()) {
       names.push_back(y ? step_.FreshName("next." + y->name) : "");
     }
-    // A call of several gathers could not write into the state.
-    Attributes attributes = node.attributes;
-    attributes.erase("bucket");
-    Node* next = step_.AddNode(node.op, inputs, names, std::move(attributes),
-                               node.domain);
+    Node* next =
+        step_.AddNode(node.op, inputs, names, node.attributes, node.domain);
     next->name = node.name;
     next->metadata = node.metadata;
     next->part = Part::kOptimizer;

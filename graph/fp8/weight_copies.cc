@@ -147,6 +147,9 @@ class Splitter {
         copies_->AddNode(node.op, inputs, names, node.attributes, node.domain);
     copy->name = node.name;
     copy->metadata = node.metadata;
+    // Ranks with other batches have other buckets, and a call of several
+    // gathers could not write into state.
+    if (moves_.codes_only) copy->attributes.erase("bucket");
     for (size_t i = 0; i < names.size(); ++i) {
       if (!copy->out(i)) continue;
       copy->out(i)->dtype = node.out(i)->dtype;

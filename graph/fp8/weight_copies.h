@@ -20,7 +20,8 @@ std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers = false);
 // The same for a whole step, whose state all counts, but only for codes: the
 // quantization, the reductions of amaxes and the gathers of codes move. A
 // weight that is rounded or gathered as it is stays so; the new graph has a
-// node of its own for it where codes are made of it.
+// node of its own for it where codes are made of it. Its nodes have the same
+// order on ranks with other batches, and each of its collectives is a call.
 std::unique_ptr<Graph> SplitWeightCodes(Graph& graph);
 
 }  // namespace onnx_fp8

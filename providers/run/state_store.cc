@@ -24,13 +24,13 @@ const Tensor& StateStore::Get(const std::string& name) const {
 }
 
 void StateStore::Set(const std::string& name, const Tensor& value) {
-  Tensor& ours = tensors_[name];
-  if (HaveOneType(ours, value)) {
-    provider_->Assign(value, ours);
-  } else {
-    ours = New(name, value.dtype(), value.shape());
-    provider_->Assign(value, ours);
-  }
+  auto known = tensors_.find(name);
+  const bool in_place =
+      known != tensors_.end() && HaveOneType(known->second, value);
+  Tensor ours =
+      in_place ? known->second : New(name, value.dtype(), value.shape());
+  provider_->Assign(value, ours);
+  tensors_[name] = ours;
 }
 
 void StateStore::Read(const std::string& name, const Tensor& value) {

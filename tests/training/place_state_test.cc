@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sessions whose state lies elsewhere: in files, or in the host's memory.
+#include "training/step/place_state.h"
+
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "graph/builder.h"
+#include "graph/onnx/onnx_io.h"
 #include "onnx_fp8/option_error.h"
+#include "providers/run/state_places.h"
 #include "tests/providers/device_provider.h"
 #include "tests/support/forwarding_provider.h"
 #include "tests/support/mapped_bytes.h"
@@ -114,6 +120,50 @@ TEST(StateInFiles, DoNotCountForTheLimitOfMemory) {
               !in_files)
         << error;
   }
+}
+
+// Two layers; the codes of the first one are as large as what lies in files.
+std::string WriteLayersWithLargeCodes(const TempDir& dir) {
+  constexpr int64_t kWide = StatePlaces::kLeastInFile / kIn;
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kIn});
+  x->axis_names = {"batch", ""};
+  Value* in = graph.AddInitializer("in.weight", Random({kIn, kWide}, 1));
+  Value* out = graph.AddInitializer("out.weight", Random({kWide, kClasses}, 2));
+  Value* h = b.Op("Relu", {b.Op("MatMul", {x, in})});
+  graph.outputs = {b.Op("MatMul", {h, out})};
+  const std::string path = dir / "wide.onnx";
+  WriteModel(graph, path);
+  return path;
+}
+
+// All of these files are whole pages.
+TEST(StateInFiles, HasCopiesOfWeightsThatLiveBetweenSteps) {
+  const TempDir dir, state;
+  SessionOptions options =
+      Options(WriteLayersWithLargeCodes(dir), "tensorwise");
+  size_t outside[2];
+  for (int primary : {0, 1}) {
+    options.state_dir = state.path();
+    options.primary_weights = primary ? "fp8" : "float";
+    auto session = TrainingSession::Create(options);
+    session->Step(Batch(1), 1e-3);
+    outside[primary] = session->Memory().outside_bytes;
+    EXPECT_EQ(MappedBytesOf(state.path()), outside[primary]);
+  }
+  EXPECT_GE(outside[1], outside[0] + StatePlaces::kLeastInFile);
+}
+
+TEST(StateInFiles, StaysInItsFolderWhenTheProcessGoesToAnother) {
+  const TempDir dir;
+  SessionOptions options;
+  options.state_dir = std::filesystem::relative(dir.path()).string();
+  const std::string folder =
+      StatePlacesOf(options, Device::kHost, TrainingModel{}).folder;
+  EXPECT_TRUE(std::filesystem::path(folder).is_absolute()) << folder;
+  EXPECT_TRUE(std::filesystem::equivalent(folder, dir.path())) << folder;
 }
 
 TEST(StateInFiles, NeedsAFolderThatExists) {

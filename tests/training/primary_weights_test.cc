@@ -220,6 +220,22 @@ TEST(PrimaryWeights, ServeBatchesOfOtherSizes) {
   }
 }
 
+// By this table small batches are no faster in FP8. Their step changes weights
+// and reads no codes, so the next large batch needs new ones.
+TEST(PrimaryWeights, FollowAStepThatReadsNone) {
+  TempDir dir;
+  auto speeds = std::make_shared<SpeedTable>();
+  speeds->source = "a test";
+  speeds->speedup = {{3, 6}, {kIn}, {kHidden}, {0.5, 2}};
+  SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");
+  options.filter.speeds = speeds;
+  const std::vector<Batches> steps = {{Batch(1)}, {Batch(2, 3)}, {Batch(3)}};
+  const PrimaryRun want = RunOf(options, steps);
+  const PrimaryRun got = RunOf(WithPrimary(options), steps);
+  EXPECT_EQ(got.losses, want.losses);
+  ExpectSame(got.state, want.state);
+}
+
 TEST(PrimaryWeights, WithMicroBatchesAStepMakesThem) {
   TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");

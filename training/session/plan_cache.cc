@@ -134,24 +134,25 @@ void PlanCache::ForgetWeightCopies() {
 }
 
 const TensorMap& PlanCache::CopiesFor(const PlannedStep& planned,
-                                      TensorMap& state) {
+                                      StateStore& state) {
   static const TensorMap kNone;
   Quantizer* quantizer = planned.quantizer.get();
-  if (!quantizer) return kNone;
-  const bool in_state = !planned.step.weight_copies.empty();
-  if (in_state && !quantizer->has_copies()) {
+  const bool in_state = planned.step.kind == StepKind::kTrain;
+  // The step leaves copies that are not its own behind.
+  if (in_state && !(quantizer && quantizer->has_copies())) {
     ForgetWeightCopies();
     for (const std::string& name : names_) {
-      const Value* own = quantizer->graph().Find(name);
-      auto there = state.find(name);
-      if (there == state.end()) continue;
-      const Tensor& held = there->second;
+      if (!state.Has(name)) continue;
+      const Value* own = quantizer ? quantizer->graph().Find(name) : nullptr;
+      const Tensor& held = state.Get(name);
       const bool fits =
           own && held.dtype() == own->dtype && held.shape() == *own->shape;
-      if (!fits) state.erase(there);
+      if (!fits) state.Erase(name);
     }
   }
-  return quantizer->Copies(state);
+  if (!quantizer) return kNone;
+  if (in_state) state.AddOutside(quantizer->executor().plan());
+  return quantizer->Copies(state.tensors());
 }
 
 }  // namespace onnx_fp8

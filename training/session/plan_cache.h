@@ -11,6 +11,7 @@
 
 #include "graph/passes/specialize.h"
 #include "providers/run/executor.h"
+#include "providers/run/state_store.h"
 #include "training/session/collective_order.h"
 #include "training/step/fit_memory.h"
 #include "training/step/step_graph.h"
@@ -116,10 +117,10 @@ class PlanCache {
   // The quantizer of a plan that computes the same copies; null: there is none.
   std::shared_ptr<Quantizer> FindQuantizer(const Graph& graph) const;
   void ForgetWeightCopies();
-  // The copies of weights that the plan is fed. If its copies are state,
-  // `state` then has them, and no copies of other plans. REQUIRES: the plan is
-  // kept.
-  const TensorMap& CopiesFor(const PlannedStep& planned, TensorMap& state);
+  // The copies of weights that the plan is fed. For a whole step, `state` then
+  // has its copies, in their places, and no copies of other plans. REQUIRES:
+  // the plan is kept.
+  const TensorMap& CopiesFor(const PlannedStep& planned, StateStore& state);
   // Whether it is the name of state that follows from other state: a copy of
   // weights of any plan that was kept.
   bool IsCopy(const std::string& name) const { return names_.contains(name); }

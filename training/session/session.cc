@@ -783,7 +783,7 @@ class Session : public TrainingSession {
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
-    const TensorMap& copies = plans_.CopiesFor(planned, state_.tensors());
+    const TensorMap& copies = plans_.CopiesFor(planned, state_);
     all.insert(copies.begin(), copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
     Execute(planned, all,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/step/place_state.h"
 
+#include <filesystem>
+
 #include "base/check.h"
 #include "base/file_memory.h"
 #include "onnx_fp8/option_error.h"
@@ -63,6 +65,8 @@ StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
   } catch (const Error& error) {
     Fail("`state_dir`: ", error.what());
   }
+  // Files follow later, when the process may have another working directory.
+  places.folder = std::filesystem::absolute(places.folder).string();
   return places;
 }
 

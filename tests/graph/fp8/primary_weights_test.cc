@@ -169,6 +169,44 @@ output b
             (std::vector<std::string>{"fp8_weights.wall", "fp8_weights.ws"}));
 }
 
+// Ranks with other batches gather other layers in one call; all make codes
+// alike, and each gather writes into its state.
+TEST(KeepWeightCodes, EachGatherOfCodesIsACall) {
+  auto graph = ParseGraph(R"(
+input x: float[2,4]
+param v: float[2,4]
+param w: float[2,4]
+vq: float8e4m3fn[2,4], vs: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(v)
+wq: float8e4m3fn[2,4], ws: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(w)
+wall: float8e4m3fn[4,4] = onnx_fp8.AllGather<bucket=7, group="dp", ranks=2>(wq)
+vall: float8e4m3fn[4,4] = onnx_fp8.AllGather<bucket=7, group="dp", ranks=2>(vq)
+xq: float8e4m3fn[2,4], xs: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[2,4] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, vall, vs)
+z: float[2,4] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, wall, ws)
+v2: float[2,4] = Neg(v)
+w2: float[2,4] = Neg(w)
+output y
+output z
+update v = v2
+update w = w2
+)");
+  const PrimaryWeights kept = KeepWeightCodes(*graph, SameName, false);
+  ASSERT_NE(kept.maker, nullptr);
+  Verify(*graph);
+  for (const Graph* made : {kept.maker.get(), graph.get()}) {
+    std::vector<std::string> gathered;
+    for (const Node& node : made->nodes()) {
+      if (node.op != "AllGather") continue;
+      gathered.push_back(node.out(0)->name);
+      EXPECT_FALSE(node.attributes.contains("bucket")) << gathered.back();
+    }
+    const bool next = made == graph.get();
+    EXPECT_EQ(gathered,
+              (std::vector<std::string>{next ? "next.vall" : "vall",
+                                        next ? "next.wall" : "wall"}));
+  }
+}
+
 TEST(KeepWeightCodes, AStepWithoutCodesStaysAsItIs) {
   constexpr char text[] = R"(graph "g" opset 24
 input x: float[2,4]

@@ -69,6 +69,20 @@ TEST(StateStore, LargeTensorsLieInFiles) {
   EXPECT_EQ(MappedBytesOf(dir.path()), StatePlaces::kLeastInFile);
 }
 
+// A disk that is full now may have room later.
+TEST(StateStore, WithoutRoomThereIsNoTensor) {
+  TempDir dir;
+  constexpr int64_t kLarge = StatePlaces::kLeastInFile / sizeof(float);
+  auto cpu = MakeCpuProvider();
+  StateStore store(*cpu, {.folder = dir / "disk", .on_host = {}});
+  const Tensor value = Tensor::Zeros(DType::kFloat, {kLarge});
+  ExpectError([&] { store.Set("w", value); }, "expected a folder");
+  EXPECT_FALSE(store.Has("w"));
+  std::filesystem::create_directory(dir / "disk");
+  store.Set("w", value);
+  EXPECT_EQ(store.outside_bytes(), StatePlaces::kLeastInFile);
+}
+
 // A device that counts the bytes that it takes of the host's memory.
 class DeviceBesideHost : public ForwardingProvider {
  public:
