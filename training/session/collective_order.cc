@@ -35,6 +35,13 @@ void Reorder(Graph& graph, const std::vector<std::pair<int, int>>& edges) {
   }
 }
 
+// Puts `node` right behind `first`, which has all operands of the node before
+// it.
+void PutBehind(NodePlaces& places, Node* first, Node* node) {
+  places.Move(node, first);
+  places.Move(first, node);
+}
+
 }  // namespace
 
 void CollectiveOrder::Agree(StepKind kind, Graph& graph, bool is_new) {
@@ -126,6 +133,15 @@ void CollectiveOrder::Follow(const Places& places, Graph& graph) {
     last = node;
   }
   Reorder(graph, edges);
+  // A collective of other groups between them would make two calls of a bucket,
+  // and not on all ranks.
+  NodePlaces side_by_side(graph);
+  for (size_t i = 1; i < places.size(); ++i) {
+    const Place &before = places[i - 1], &place = places[i];
+    if (place.bucket == 0 || place.bucket != before.bucket) continue;
+    PutBehind(side_by_side, collectives.at(before.result),
+              collectives.at(place.result));
+  }
 }
 
 }  // namespace onnx_fp8

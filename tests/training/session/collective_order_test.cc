@@ -110,6 +110,38 @@ TEST(CollectiveOrder, OperandsOfABucketComeFirst) {
   });
 }
 
+// A collective of another group would make two calls of the bucket.
+TEST(CollectiveOrder, ABucketStaysTogether) {
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    CollectiveOrder order(&ranks);
+    std::string text = "input a: float[2]\n";
+    const auto gather = [&](const std::string& y, int bucket) {
+      const std::string in = bucket > 0 ? Concat("bucket=", bucket, ", ") : "";
+      text += Concat(y, ": float[4] = onnx_fp8.AllGather<", in,
+                     "group=\"dp\", ranks=2>(a)\noutput ", y, "\n");
+    };
+    const auto other = [&] {
+      text +=
+          "t: float[2] = onnx_fp8.AllReduce<group=\"tp\", ranks=2, "
+          "reduction=\"sum\">(a)\noutput t\n";
+    };
+    if (world.rank() == 0) {
+      for (const char* y : {"x", "y", "z"}) gather(y, 1);
+      other();
+    } else {
+      gather("x", 0);
+      other();
+      gather("y", 0);
+      gather("z", 0);
+    }
+    const auto graph = ParseGraph(text);
+    order.Agree(StepKind::kTrain, *graph, true);
+    Verify(*graph);
+    EXPECT_EQ(OrderIn(*graph), "x/1 y/1 z/1 t");
+  });
+}
+
 TEST(CollectiveOrder, NobodyAsksTheOthersBeforeAnEvaluation) {
   RunRanks(2, [&](Communicator& world) {
     const MeshRanks ranks({.dp = 2}, world);
