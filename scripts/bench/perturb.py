@@ -15,6 +15,7 @@ NOISE = 1e-6
 def perturb(model, path, seed):
     random = numpy.random.default_rng(seed)
     graph = onnx.load(model)
+    changed = 0
     for weight in graph.graph.initializer:
         # Constants have names of their own.
         if not weight.name.endswith((".weight", ".bias")):
@@ -23,6 +24,10 @@ def perturb(model, path, seed):
         noise = 1 + NOISE * random.standard_normal(values.shape)
         weight.CopyFrom(numpy_helper.from_array(
             (values * noise).astype(values.dtype), weight.name))
+        changed += 1
+    if not changed:
+        raise SystemExit(f"bench: {model}: expected weights named … .weight or "
+                         "… .bias, found none")
     onnx.save(graph, path)
 
 

@@ -192,7 +192,7 @@ def compare(found, seeds):
     base = found[BASE]
     return {state: {
         **judged[state], "seeds": seeds,
-        "losses": [figures["loss"] for figures in of],
+        "loss_of_seeds": [figures["loss"] for figures in of],
         "bytes": BASE_BYTES * of[0]["state_bytes"] / base[0]["state_bytes"],
         "worst_step": worst_step(of, base),
         "update_amax": largest(of)} for state, of in found.items()}

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
+import short_json  # noqa: E402
 from bench import perturb, state  # noqa: E402
 
 # A loss depends on the seed, and by a hundredth on the state.
@@ -95,7 +96,7 @@ def test_states_have_pairs_and_flags(fake):
     table = result["tables"]["llama"]["bfloat16"]
     assert list(table) == list(state.STATES)
     base, fp8, both = (table[name] for name in (state.BASE, "moments fp8", "fp8 and split8"))
-    assert base["losses"] == [2.0, 2.5] and base["bytes"] == 12 and base["update_amax"] is None
+    assert base["loss_of_seeds"] == [2.0, 2.5] and base["bytes"] == 12 and base["update_amax"] is None
     assert fp8["nats"]["mean"] == pytest.approx(0.01) and fp8["nats"]["low"] == pytest.approx(0.01)
     assert both["nats"]["mean"] == pytest.approx(0.03) and both["bytes"] == 5
     # The third step is the worst one; the second seed has the largest update.
@@ -105,7 +106,9 @@ def test_states_have_pairs_and_flags(fake):
     text = state.markdown(result)
     assert "## gpt, products in float32; 2 seeds" in text
     assert "| fp8 and split8 | 5.00 | 2.2800 | +0.0300 [+0.0300, +0.0300] | 0.0000 | 0.090 | 2.50 |" in text
-    assert json.loads(json.dumps(result))["tables"]
+    # The short form takes `losses` for a run's steps; it keeps each seed's.
+    kept = short_json.short(result)["tables"]["llama"]["bfloat16"]
+    assert json.loads(short_json.text(kept))[state.BASE]["loss_of_seeds"] == [2.0, 2.5]
 
 
 def test_a_study_goes_on_where_it_stopped(fake, monkeypatch):
@@ -145,3 +148,14 @@ def test_noise_changes_weights_only(tmp_path):
             assert 0 < off.max() < 6e-6 and noisy[name].dtype == np.float32
         changed.append(noisy["fc.weight"].tobytes())
     assert changed[0] == changed[1] != changed[2]
+
+
+def test_noise_without_weights_is_refused(tmp_path):
+    """A noise floor of zero would be none."""
+    graph = helper.make_graph([helper.make_node("Identity", ["val_1"], ["y"])], "g", [],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+                              [numpy_helper.from_array(np.ones(4, np.float32), "val_1")])
+    onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
+    with pytest.raises(SystemExit, match=r"model.onnx: expected weights named"):
+        perturb.perturb(tmp_path / "model.onnx", tmp_path / "noise.part", 0)
+    assert not (tmp_path / "noise.part").exists()
