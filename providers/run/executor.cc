@@ -322,10 +322,12 @@ void Executor::CompareCollectives() {
   if (!groups_) return;
   std::map<std::string, std::vector<std::string>> lines;
   for (const Step& step : plan_.steps) {
-    if (IsCollective(*step.node)) {
-      lines[step.node->String("group", "")].push_back(
-          WithoutOperands(*step.node));
+    if (!IsCollective(*step.node)) continue;
+    std::string line = WithoutOperands(*step.node);
+    if (step.together > 1) {
+      line += Concat(", in one call with ", step.together - 1, " more");
     }
+    lines[step.node->String("group", "")].push_back(std::move(line));
   }
   if (!lines.empty()) {
     for (const auto& [name, group] : *groups_) {

@@ -176,6 +176,37 @@ output b
       "reduction=\"max\"> on rank 1");
 }
 
+// On rank 1 a collective of another group stands inside the bucket, which then
+// is two calls.
+TEST(CollectivesTest, AnotherCall) {
+  const auto text = [](const char* first, const char* second) {
+    return Concat(R"(
+input x: float[2]
+a: float[4] = onnx_fp8.AllGather<bucket=1, group="dp", ranks=2>(x)
+)",
+                  first, second, "output a\noutput b\noutput t\n");
+  };
+  const char* gather =
+      "b: float[4] = onnx_fp8.AllGather<bucket=1, group=\"dp\", ranks=2>(x)\n";
+  const char* other =
+      "t: float[2] = onnx_fp8.AllReduce<group=\"tp\", ranks=1, "
+      "reduction=\"sum\">(x)\n";
+  const TensorMap feeds = {{"x", FloatsOfRank({1, 2})}};
+  const std::string node =
+      "a: float[4] = onnx_fp8.AllGather<bucket=1, group=\"dp\", ranks=2>";
+  EXPECT_EQ(ErrorOfCall([&] {
+              RunRanks(2, [&](Communicator& ranks) {
+                RunOnRank(&ranks,
+                          ranks.rank() == 0 ? text(gather, other)
+                                            : text(other, gather),
+                          feeds);
+              });
+            }),
+            "[collectives of the plan] expected " + node +
+                ", in one call with 1 more, as rank 0, got " + node +
+                " on rank 1");
+}
+
 // Only a collective of one rank has a body and may be constant.
 TEST(CollectivesTest, OnlyOneRankHasABody) {
   const auto expand = [](const char* text) {
