@@ -59,6 +59,7 @@ class Simulation {
     for (const Step& step : plan_.steps) {
       const Node& node = *step.node;
       const bool first = joined == 0;
+      if (first) results_.clear();
       joined = first ? step.together - 1 : joined - 1;
       double start = compute_free_;
       bool depends = false;
@@ -77,9 +78,10 @@ class Simulation {
       if (forward && !sends) time_.forward = time_.compute;
       for (const Value* out : node.outputs()) {
         if (!out) continue;
-        ready_[out] = free;
+        results_.push_back(out);
         if (depends) backward_.insert(out);
       }
+      for (const Value* out : results_) ready_[out] = free;
     }
     time_.step = std::max(compute_free_, network_free_);
     time_.exposed = time_.step - time_.compute;
@@ -161,7 +163,8 @@ class Simulation {
   std::unordered_set<const Value*> backward_;
   std::unordered_map<const Value*, double> ready_;  // not views
   double compute_free_ = 0, network_free_ = 0;
-  int64_t call_numbers_ = 0;  // elements of the call's operands so far
+  int64_t call_numbers_ = 0;           // elements of the call's operands so far
+  std::vector<const Value*> results_;  // of the call so far: it ends for all
   Timeline time_;
 };
 

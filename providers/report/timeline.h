@@ -63,7 +63,7 @@ struct Timeline {
 // after the other beside them. A collective starts when the nodes before it
 // have run, so that its operands are ready, and the collective before it; a
 // node waits for operands that come from collectives. Collectives that the plan
-// joins are one call (Step::together).
+// joins are one call (Step::together), whose results arrive together.
 //
 // A node takes SecondsOf, a collective CostOfRing. `seed`: the value with which
 // the backward begins; null: there is none.

@@ -113,6 +113,23 @@ output h
   EXPECT_DOUBLE_EQ(time.collectives[0].node_bytes, 2 * 16);
 }
 
+// 16 bytes for each gather, at a byte per second. The reader of the first
+// result waits for the whole call.
+TEST(Timeline, ResultsOfACallArriveTogether) {
+  Cluster cluster = UnitCluster();
+  cluster.network.node_bytes = 1;
+  Timeline time = TimelineOf(R"(
+input x: float[2,2]
+a: float[4,2] = onnx_fp8.AllGather<bucket=1, group="dp", ranks=2>(x)
+b: float[4,2] = onnx_fp8.AllGather<bucket=1, group="dp", ranks=2>(x)
+y: float[4,2] = Neg(a)
+output b
+output y
+)",
+                             cluster);
+  EXPECT_DOUBLE_EQ(time.step, 1 + 16 + 16 + 8);
+}
+
 // A ring of 512 ranks has 511 hops in each call, whatever number of tensors the
 // call has and of which dtypes.
 TEST(Timeline, ALongRingPaysPerBucket) {
