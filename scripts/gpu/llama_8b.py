@@ -108,6 +108,15 @@ def compare(section, figures):
     return off
 
 
+def require_numbers(section, figures):
+    """Fails if a loss or an update is none: JSON has no NaN."""
+    if None in figures["losses"]:
+        section.fail("expected losses, got "
+                     + ", ".join(map(str, figures["losses"])))
+    if figures["update_amax"] is None:
+        section.fail("expected updates that are numbers, got an infinite one")
+
+
 def mib(count):
     return "?" if count is None else count // 2**20
 
@@ -122,6 +131,7 @@ def check(section, binary, provider, quick, gpu):
     if not figures:
         return
     section.data["run"] = figures
+    require_numbers(section, figures)
     off = compare(section, figures)
     section.add("Flags: `" + " ".join(FLAGS) + "`. The plan is "
                 f"`plan --gpu {kind(gpu)}`; the driver's bytes are without "

@@ -185,6 +185,14 @@ def test_memory_beside_the_plan():
     assert llama_8b.compare(Section(), {"gpu_bytes": None}) is None
 
 
+def test_a_large_model_that_diverges_fails():
+    for losses, update, failures in (([12, 11.5], 1.5, []), ([12, None], 1.5, ["expected losses, got 12, None"]),
+                                     ([12, 11.5], None, ["expected updates that are numbers, got an infinite one"])):
+        section = Section()
+        llama_8b.require_numbers(section, {"losses": losses, "update_amax": update})
+        assert section.failures == failures
+
+
 def test_a_model_that_does_not_fit_is_left_out(monkeypatch, tmp_path):
     class Task:
         file = tmp_path / "llama.onnx"
@@ -292,7 +300,7 @@ class FakeMachine:
             out = pathlib.Path(after("--out"))
             out.mkdir(parents=True)
             (out / "metrics.jsonl").write_text(steps * (json.dumps({"loss": 2, "tokens_per_second": 1}) + "\n"))
-            summary = {"arena_bytes": 1 << 20, "state_bytes": 1 << 20}
+            summary = {"arena_bytes": 1 << 20, "state_bytes": 1 << 20, "update_amax": 1}
             if "--timeline" in words:
                 summary["timeline"] = TIMELINE
             return f"\n{json.dumps(summary)}\n"
