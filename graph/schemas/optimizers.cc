@@ -231,12 +231,16 @@ void InferUpdateAmax(Node& node) {
   Check(node.inputs().size() == 3 && node.outputs().size() == 1, "[",
         node.Where(), "] expected 3 inputs and a result");
   const Value &m = *node.in(0), &v = *node.in(1), &step = *node.in(2);
-  Check((m.dtype == DType::kFloat || m.dtype == DType::kDouble) &&
+  // The result's type is known even if no operand's is.
+  constexpr DType kUnknown = DType::kUndefined;
+  Check((m.dtype == DType::kFloat || m.dtype == DType::kDouble ||
+         m.dtype == kUnknown) &&
             v.dtype == m.dtype &&
             (!m.concrete() || !v.concrete() || *m.shape == *v.shape),
         "[", node.Where(), "] expected two moments of float or double, got ",
         m.name, " and ", v.name);
-  Check(step.dtype == DType::kInt64 && (!step.shape || step.shape->empty()),
+  Check((step.dtype == DType::kInt64 || step.dtype == kUnknown) &&
+            (!step.shape || step.shape->empty()),
         "[", node.Where(), "] expected an int64 of rank 0, got ", step.name);
   node.out(0)->dtype = DType::kFloat;
   node.out(0)->shape = Shape{};

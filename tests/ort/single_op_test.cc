@@ -32,6 +32,7 @@ TEST(SingleOp, TypesOfResults) {
             (Lists{{DType::kBFloat16, DType::kInt8},
                    {DType::kBFloat16, DType::kInt16}}));
   EXPECT_EQ(ResultTypes(*FindOp("DecodeMaster")), (Lists{{f}}));
+  EXPECT_EQ(ResultTypes(*FindOp("UpdateAmax")), (Lists{{f}}));
   EXPECT_EQ(ResultTypes(*FindOp("GatherGrad"))[0], std::vector<DType>{f});
   EXPECT_EQ(ResultTypes(*FindOp("GatherGrad"))[1], std::vector<DType>{d});
 }
