@@ -137,7 +137,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The draw of element i.
-__device__ uint32_t Draw(int64_t i, const ElementPlaces& places, uint32_t key) {
+__device__ uint32_t DrawAt(int64_t i, const ElementPlaces& places,
+                           uint32_t key) {
   const int64_t place = places.Of(i);
   return DrawAt(DrawKeyOf(key, place), static_cast<uint32_t>(place));
 }
@@ -145,7 +146,7 @@ __device__ uint32_t Draw(int64_t i, const ElementPlaces& places, uint32_t key) {
 // x as bfloat16, by the draw of element i.
 __device__ uint16_t RoundStochastic(float x, int64_t i,
                                     const ElementPlaces& places, uint32_t key) {
-  return RoundBFloat16(__float_as_uint(x), Draw(i, places, key));
+  return RoundBFloat16(__float_as_uint(x), DrawAt(i, places, key));
 }
 
 // A parameter's element and its moments.
@@ -301,7 +302,7 @@ __device__ void EncodeBlock(const MomentLane& lane, float (&x)[kMomentsPerLane],
     if (!lane.Has(k)) continue;
     const int64_t i = lane.At(k);
     codes[i] = kSquare ? static_cast<uint8_t>(
-                             CodeOfRoot(x[k], scale, Draw(i, places, key)))
+                             CodeOfRoot(x[k], scale, DrawAt(i, places, key)))
                        : CodeOf(x[k], scale);
   }
   if (lane.first == 0) scales[lane.block] = scale;
