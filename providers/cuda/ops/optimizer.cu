@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // The draw of element i.
-__device__ uint32_t DrawAt(int64_t i, const ElementPlaces& places,
-                           uint32_t key) {
+__device__ uint32_t DrawOfElement(int64_t i, const ElementPlaces& places,
+                                  uint32_t key) {
   const int64_t place = places.Of(i);
   return DrawAt(DrawKeyOf(key, place), static_cast<uint32_t>(place));
 }
@@ -146,7 +146,7 @@ __device__ uint32_t DrawAt(int64_t i, const ElementPlaces& places,
 // x as bfloat16, by the draw of element i.
 __device__ uint16_t RoundStochastic(float x, int64_t i,
                                     const ElementPlaces& places, uint32_t key) {
-  return RoundBFloat16(__float_as_uint(x), DrawAt(i, places, key));
+  return RoundBFloat16(__float_as_uint(x), DrawOfElement(i, places, key));
 }
 
 // A parameter's element and its moments.
@@ -301,8 +301,8 @@ __device__ void EncodeBlock(const MomentLane& lane, float (&x)[kMomentsPerLane],
   for (int k = 0; k < kMomentsPerLane; ++k) {
     if (!lane.Has(k)) continue;
     const int64_t i = lane.At(k);
-    codes[i] = kSquare ? static_cast<uint8_t>(
-                             CodeOfRoot(x[k], scale, DrawAt(i, places, key)))
+    codes[i] = kSquare ? static_cast<uint8_t>(CodeOfRoot(
+                             x[k], scale, DrawOfElement(i, places, key)))
                        : CodeOf(x[k], scale);
   }
   if (lane.first == 0) scales[lane.block] = scale;
@@ -474,8 +474,8 @@ Settings SettingsOf(const KernelContext& ctx, Rule rule) {
   return s;
 }
 
-const void* In(const KernelContext& ctx, size_t i, DType dtype,
-               const Shape& shape) {
+const void* OperandAt(const KernelContext& ctx, size_t i, DType dtype,
+                      const Shape& shape) {
   CheckOperand(ctx, i, dtype, shape);
   return ctx.In(i).raw();
 }
@@ -484,16 +484,16 @@ State StateOf(KernelContext& ctx, const Settings& s) {
   const Shape shape = Operand(ctx, 0).shape();
   const DType moments = StorageDType(s.moments);
   State x = {
-      .p = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape)),
-      .g = static_cast<const float*>(In(ctx, 1, DType::kFloat, shape)),
+      .p = static_cast<const float*>(OperandAt(ctx, 0, DType::kFloat, shape)),
+      .g = static_cast<const float*>(OperandAt(ctx, 1, DType::kFloat, shape)),
       .p_out = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw()),
       .n = ctx.In(0).size()};
   if (Moments(s.rule) > 0) {
-    x.m = In(ctx, 2, moments, shape);
+    x.m = OperandAt(ctx, 2, moments, shape);
     x.m_out = ctx.Out(1, moments, shape).raw();
   }
   if (Moments(s.rule) > 1) {
-    x.v = In(ctx, 3, moments, shape);
+    x.v = OperandAt(ctx, 3, moments, shape);
     x.v_out = ctx.Out(2, moments, shape).raw();
   }
   return x;
@@ -506,14 +506,14 @@ CodedMoment CodedMomentOf(KernelContext& ctx, const Shape& shape, size_t codes,
   Check(shape.size() >= 2, "[", ctx.Where(),
         "] expected codes of rank 2 or more");
   const Shape blocks = MomentScaleShape(shape);
-  return {
-      .codes = static_cast<const uint8_t*>(In(ctx, codes, DType::kE4M3, shape)),
-      .codes_out =
-          static_cast<uint8_t*>(ctx.Out(codes_out, DType::kE4M3, shape).raw()),
-      .scales =
-          static_cast<const float*>(In(ctx, scales, DType::kFloat, blocks)),
-      .scales_out = static_cast<float*>(
-          ctx.Out(scales_out, DType::kFloat, blocks).raw())};
+  return {.codes = static_cast<const uint8_t*>(
+              OperandAt(ctx, codes, DType::kE4M3, shape)),
+          .codes_out = static_cast<uint8_t*>(
+              ctx.Out(codes_out, DType::kE4M3, shape).raw()),
+          .scales = static_cast<const float*>(
+              OperandAt(ctx, scales, DType::kFloat, blocks)),
+          .scales_out = static_cast<float*>(
+              ctx.Out(scales_out, DType::kFloat, blocks).raw())};
 }
 
 CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
@@ -521,8 +521,8 @@ CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
   const size_t moments = Moments(s.rule);
   const size_t scales = BodyOperands(s.rule) + (s.seed ? 2 : 0);
   CodedState x = {
-      .p = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape)),
-      .g = static_cast<const float*>(In(ctx, 1, DType::kFloat, shape)),
+      .p = static_cast<const float*>(OperandAt(ctx, 0, DType::kFloat, shape)),
+      .g = static_cast<const float*>(OperandAt(ctx, 1, DType::kFloat, shape)),
       .p_out = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw()),
       .m = CodedMomentOf(ctx, shape, 2, scales, 1, 1 + moments)};
   if (moments > 1) {
@@ -624,11 +624,11 @@ void Update(KernelContext& ctx) {
 // Inputs: two moments, step.
 void UpdateAmax(KernelContext& ctx) {
   const Shape shape = Operand(ctx, 0).shape();
-  auto* m = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape));
-  auto* v = static_cast<const float*>(In(ctx, 1, DType::kFloat, shape));
+  auto* m = static_cast<const float*>(OperandAt(ctx, 0, DType::kFloat, shape));
+  auto* v = static_cast<const float*>(OperandAt(ctx, 1, DType::kFloat, shape));
   const Settings s = {
       .rule = Rule::kAdam,
-      .step = static_cast<const int64_t*>(In(ctx, 2, DType::kInt64, {})),
+      .step = static_cast<const int64_t*>(OperandAt(ctx, 2, DType::kInt64, {})),
       .new1 = ctx.Float("one_minus_beta1", 0.1f),
       .new2 = ctx.Float("one_minus_beta2", 0.001f),
       .eps = ctx.Float("eps", 1e-8f)};
@@ -666,9 +666,10 @@ void DecodeMoment(KernelContext& ctx) {
   Check(shape.size() >= 2, "[", ctx.Where(),
         "] expected codes of rank 2 or more");
   const CodedMoment moment = {
-      .codes = static_cast<const uint8_t*>(In(ctx, 0, DType::kE4M3, shape)),
+      .codes =
+          static_cast<const uint8_t*>(OperandAt(ctx, 0, DType::kE4M3, shape)),
       .scales = static_cast<const float*>(
-          In(ctx, 1, DType::kFloat, MomentScaleShape(shape)))};
+          OperandAt(ctx, 1, DType::kFloat, MomentScaleShape(shape)))};
   auto* x = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw());
   const MomentBlocks blocks = MomentBlocksOf(shape);
   const unsigned warps = WarpsFor(blocks);
@@ -682,11 +683,12 @@ template <bool kSquare>
 void EncodeMoment(KernelContext& ctx) {
   const Shape shape = Operand(ctx, 1).shape();
   const CodedMoment moment = CodedMomentOf(ctx, shape, 1, 2, 0, 1);
-  auto* x = static_cast<const float*>(In(ctx, 0, DType::kFloat, shape));
-  auto* ok = static_cast<const bool*>(In(ctx, 3, DType::kBool, {}));
+  auto* x = static_cast<const float*>(OperandAt(ctx, 0, DType::kFloat, shape));
+  auto* ok = static_cast<const bool*>(OperandAt(ctx, 3, DType::kBool, {}));
   const int64_t* draws[2] = {};
   for (size_t i = 0; kSquare && i < 2; ++i) {
-    draws[i] = static_cast<const int64_t*>(In(ctx, 4 + i, DType::kInt64, {}));
+    draws[i] =
+        static_cast<const int64_t*>(OperandAt(ctx, 4 + i, DType::kInt64, {}));
   }
   const MomentBlocks blocks = MomentBlocksOf(shape);
   const unsigned warps = WarpsFor(blocks);
