@@ -16,6 +16,7 @@
 #include "graph/passes/recompute.h"
 #include "graph/passes/recompute_auto.h"
 #include "graph/passes/repeated_blocks.h"
+#include "optimizers/master_format.h"
 #include "providers/report/memory_report.h"
 #include "training/step/place_state.h"
 
@@ -174,7 +175,8 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
     saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
   }
   const size_t weights = FloatWeights(step.plan);
-  if (weights > 0 && !step.is_in_file) {
+  const bool has_masters = KeepsHalves(options.optimizer);
+  if (weights > 0 && !has_masters && !step.is_in_file) {
     saves("`master=split8`", weights / 4, "a quarter of the trained weights");
     saves("`master=bfloat16`", weights / 2, "half of them");
   }
