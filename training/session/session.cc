@@ -602,6 +602,7 @@ class Session : public TrainingSession {
         choice_->execution != fit.execution) {
       Settle();
       plans_.Clear();
+      order_.Forget();  // a choice moves gathers
       *known = nullptr;
       AddRemark(fit.Text());
     }
