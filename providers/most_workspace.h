@@ -11,7 +11,7 @@ namespace onnx_fp8 {
 inline constexpr char kMostWorkspace[] = "most_workspace";
 
 // The bytes of the node's note, or `otherwise`, if that is less or there is no
-// note.
+// such note. (A file may give its nodes any notes.)
 size_t MostWorkspaceOf(const Node& node, size_t otherwise);
 
 }  // namespace onnx_fp8

@@ -132,5 +132,18 @@ TEST(LimitedMemoryOfPlans, IsEnoughForOneAfterTheOther) {
   }
 }
 
+// The cache drops the training step, and the next plan is not counted with it.
+TEST(LimitedMemoryOfPlans, DoesNotKeepTheArenaOfAPlanThatIsGone) {
+  SessionOptions options = OptionsOf({.recipe = "off"});
+  options.memory = "1GiB";
+  options.max_plans = 1;
+  auto session = TrainingSession::Create(options);
+  session->Step(TokenSteps(1, 8)[0], 1e-3);
+  const size_t arena = session->Memory().arena_bytes;
+  session->Eval(TokenSteps(1, 2)[0][0]);
+  session->Eval(TokenSteps(1, 1)[0][0]);
+  EXPECT_LT(session->Memory().arena_bytes, arena / 2);
+}
+
 }  // namespace
 }  // namespace onnx_fp8

@@ -22,8 +22,8 @@ enum class Lacks { kNothing, kWeightCopies, kPlan };
 
 // The order of the collectives over the sample axes, for each set of them that
 // the graphs of a session have: as in the first rank's first graph with this
-// set. Does nothing for kinds of graphs that do not train, or for ranks that
-// have the same samples.
+// set, until the session forgets them. Does nothing for kinds of graphs that do
+// not train, or for ranks that have the same samples.
 class CollectiveOrder {
  public:
   // `ranks` may be null, and must outlive this.
@@ -36,6 +36,9 @@ class CollectiveOrder {
   // (`is_new`), its collectives take their places and their buckets in the
   // common order, if there is one for this set.
   void Agree(StepKind kind, Graph& graph, bool is_new);
+  // All ranks have dropped their plans, and new ones have other orders. All
+  // call this at the same time.
+  void Forget() { known_.clear(); }
 
  private:
   struct Place {

@@ -602,6 +602,7 @@ class Session : public TrainingSession {
         choice_->execution != fit.execution) {
       Settle();
       plans_.Clear();
+      order_.Forget();  // a choice moves gathers
       *known = nullptr;
       AddRemark(fit.Text());
     }
@@ -740,9 +741,12 @@ class Session : public TrainingSession {
     size_t bytes = next ? MemoryOf(held, {}, *next).total() : 0;
     if (PlansTogether(kind)) bytes = MostOfRanks(*ranks_, bytes);
     CheckLimit(bytes, *limit_, kind);
-    if (!next || !MakeRoom(held, *next, *limit_, &plans_)) return;
-    arena_->Release();
-    if (!std::exchange(said_dropped_, true)) {
+    if (!next) return;
+    const bool dropped = MakeRoom(held, *next, *limit_, &plans_);
+    // It has the size of plans that are gone.
+    const size_t needed = MemoryOf(held, plans_.plans(), *next).arena;
+    if (arena_->bytes() > needed) arena_->Release();
+    if (dropped && !std::exchange(said_dropped_, true)) {
       AddRemark(
           "`memory`: a plan was dropped so that another one fits; it is made "
           "again when its batch comes");

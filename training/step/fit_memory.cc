@@ -16,6 +16,7 @@
 #include "graph/passes/recompute.h"
 #include "graph/passes/recompute_auto.h"
 #include "graph/passes/repeated_blocks.h"
+#include "optimizers/master_format.h"
 #include "providers/report/memory_report.h"
 #include "training/step/place_state.h"
 
@@ -174,7 +175,8 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
     saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
   }
   const size_t weights = FloatWeights(step.plan);
-  if (weights > 0 && !step.is_in_file) {
+  const bool has_masters = KeepsHalves(options.optimizer);
+  if (weights > 0 && !has_masters && !step.is_in_file) {
     saves("`master=split8`", weights / 4, "a quarter of the trained weights");
     saves("`master=bfloat16`", weights / 2, "half of them");
   }
@@ -195,40 +197,45 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
   return Joined(hints);
 }
 
-bool JoinsWeights(const Plan& plan) {
-  return std::ranges::any_of(plan.steps, [](const Step& step) {
-    return step.node->IsOurs("QuantizeBlockTranspose");
-  });
-}
+// How much of a plan runs as it usually does: each choice is about one number.
+struct UsualExecution {
+  size_t joined = 0;     // nodes that make codes for forward and backward
+  size_t beside = 0;     // gathers that run beside other steps
+  size_t workspace = 0;  // the largest of a gradient of attention
+};
 
-bool GathersAhead(const Plan& plan) {
-  return std::ranges::any_of(plan.steps, [](const Step& step) {
-    return step.beside &&
-           FactsOf(*step.node).collective == Collective::kAllGather;
-  });
-}
-
-// The largest workspace of a gradient of attention; 0: there is none.
-size_t WorkspaceOfAttention(const Plan& plan) {
-  size_t most = 0;
+UsualExecution ExecutionOf(const Plan& plan) {
+  UsualExecution found;
   for (const Step& step : plan.steps) {
-    if (step.workspace < 0) continue;
-    if (FactsOf(*step.node).kind != OpKind::kAttentionGrad) continue;
-    most = std::max(most, BytesOf(*plan.slots[Index(step.workspace)].value));
+    const OpFacts& facts = FactsOf(*step.node);
+    found.joined += step.node->IsOurs("QuantizeBlockTranspose");
+    found.beside += step.beside && facts.collective == Collective::kAllGather;
+    if (step.workspace < 0 || facts.kind != OpKind::kAttentionGrad) continue;
+    const Slot& slot = plan.slots[Index(step.workspace)];
+    found.workspace = std::max(found.workspace, BytesOf(*slot.value));
   }
-  return most;
+  return found;
 }
 
 // The choice with the least memory, for a plan with the usual one.
-ExecutionChoice LeastExecution(const Plan& plan) {
-  const size_t workspace = WorkspaceOfAttention(plan);
-  ExecutionChoice execution = {.joins_weights = !JoinsWeights(plan),
-                               .gathers_ahead = !GathersAhead(plan)};
-  if (workspace > 1) {
+ExecutionChoice LeastExecution(const UsualExecution& usual) {
+  ExecutionChoice execution = {.joins_weights = usual.joined == 0,
+                               .gathers_ahead = usual.beside == 0};
+  if (usual.workspace > 1) {
     execution.attention_workspace =
-        std::max<size_t>(1, workspace >> kMostHalves);
+        std::max<size_t>(1, usual.workspace >> kMostHalves);
   }
   return execution;
+}
+
+// The choice without the parts that changed nothing in the plan.
+ExecutionChoice WithoutIdleParts(ExecutionChoice choice,
+                                 const UsualExecution& usual,
+                                 const UsualExecution& chosen) {
+  choice.joins_weights |= chosen.joined >= usual.joined;
+  choice.gathers_ahead |= chosen.beside >= usual.beside;
+  if (chosen.workspace >= usual.workspace) choice.attention_workspace = 0;
+  return choice;
 }
 
 class MemorySearch {
@@ -251,14 +258,11 @@ class MemorySearch {
     fit_.hints = HintsFor(step, options_, reserve_ > 0);
     if (!fit_.is_searched) return fit_;
     seconds_ = CostsOf(step.plan).all_seconds();
-    const ExecutionChoice least = LeastExecution(step.plan);
-    SearchExecution(&step);
+    const UsualExecution usual = ExecutionOf(step.plan);
+    SearchExecution(usual, &step);
     if (fit_.fits() || step.step.gradient_names.seed.empty()) return fit_;
     Search(step);
-    if (!fit_.fits() && least != execution_) {
-      step = PlanWith(least);
-      Search(step);
-    }
+    if (!fit_.fits()) SearchWithLeast(usual);
     if (!fit_.fits() && execution_ != ExecutionChoice{}) {
       step = PlanWith({});
       TryBlocks(CostsOf(step.plan));
@@ -270,11 +274,9 @@ class MemorySearch {
   // Chooses how the step runs, as far as that makes the plan smaller, and makes
   // this plan. The order of gathers stays: nobody forecasts here how long a
   // step would wait for them.
-  void SearchExecution(PaperStep* step) {
-    if (JoinsWeights(step->plan)) {
-      TryExecution({.joins_weights = false}, step);
-    }
-    size_t workspace = WorkspaceOfAttention(step->plan);
+  void SearchExecution(const UsualExecution& usual, PaperStep* step) {
+    if (usual.joined > 0) TryExecution({.joins_weights = false}, step);
+    size_t workspace = usual.workspace;
     for (int i = 0; i < kMostHalves && workspace > 1 && !fit_.fits(); ++i) {
       ExecutionChoice execution = fit_.execution;
       execution.attention_workspace = workspace /= 2;
@@ -294,6 +296,22 @@ class MemorySearch {
     fit_.hints = HintsFor(tried, options_, reserve_ > 0);
     *step = std::move(tried);
     return true;
+  }
+
+  // Once more, with all choices that change anything.
+  void SearchWithLeast(const UsualExecution& usual) {
+    const ExecutionChoice before = execution_;
+    const ExecutionChoice all = LeastExecution(usual);
+    if (all == before) return;
+    PaperStep step = PlanWith(all);
+    const ExecutionChoice least =
+        WithoutIdleParts(all, usual, ExecutionOf(step.plan));
+    if (least == before) {
+      execution_ = before;
+      return;
+    }
+    if (least != all) step = PlanWith(least);
+    Search(step);
   }
 
   CostsOfPlan CostsOf(const Plan& plan) const {

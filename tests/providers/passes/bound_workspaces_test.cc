@@ -31,5 +31,15 @@ output dv
   EXPECT_EQ(MostWorkspaceOf(*graph->Find("n")->producer, 5000), 5000u);
 }
 
+TEST(BoundWorkspaces, NotesOfAFileMayBeNoNumbers) {
+  Graph graph;
+  Node& node = *graph.AddNode("Neg", {}, {"y"});
+  for (const char* note :
+       {"", "many", "10 bytes", "-1", "99999999999999999999999999"}) {
+    node.metadata[kMostWorkspace] = note;
+    EXPECT_EQ(MostWorkspaceOf(node, 5000), 5000u) << note;
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8

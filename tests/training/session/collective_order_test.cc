@@ -69,6 +69,26 @@ TEST(CollectiveOrder, OthersFollowTheFirstRank) {
   });
 }
 
+// Later plans with the same collectives may have others in their buckets.
+TEST(CollectiveOrder, ANewOrderReplacesAForgottenOne) {
+  RunRanks(2, [](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    CollectiveOrder order(&ranks);
+    const bool first = world.rank() == 0;
+    const auto agreed = [&](const std::string& graph_of_first) {
+      const auto graph =
+          ParseGraph(first ? graph_of_first : SumsOf({"b", "a"}, 0));
+      order.Agree(StepKind::kTrain, *graph, true);
+      Verify(*graph);
+      return OrderIn(*graph);
+    };
+    EXPECT_EQ(agreed(SumsOf({"a", "b"}, 1)), "sa/1 sb/1");
+    EXPECT_EQ(agreed(SumsOf({"b", "a"}, 0)), "sa/1 sb/1");
+    order.Forget();
+    EXPECT_EQ(agreed(SumsOf({"b", "a"}, 0)), "sb sa");
+  });
+}
+
 // Gathers take their buckets, too.
 TEST(CollectiveOrder, GathersOfABucket) {
   RunRanks(2, [&](Communicator& world) {

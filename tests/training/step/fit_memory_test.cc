@@ -99,6 +99,10 @@ frozen f: float[8]
       "`master=split8` saves up to 40 bytes (a quarter of the trained "
       "weights), `master=bfloat16` saves up to 80 bytes (half of them)";
   EXPECT_NE(ComplaintOf({}, paper).find(hint), std::string::npos);
+  // What is left in float32 then can't be kept otherwise.
+  SessionOptions halves;
+  halves.optimizer.master = "split8";
+  EXPECT_EQ(ComplaintOf(halves, paper).find("master"), std::string::npos);
   paper.is_in_file = true;
   EXPECT_EQ(ComplaintOf({}, paper).find("master"), std::string::npos);
 }
@@ -248,8 +252,10 @@ input lse: float[1,2,4]
 param w: float[160,32]
 q: float8e4m3fn[160,32], s: float[160,1], a: float[], qt: float8e4m3fn[32,160], st: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(w)
 dq: float[1,4,8], dk: float[1,4,8], dv: float[1,4,8] = onnx_fp8.AttentionGrad<heads=2, kv_heads=2>(dy, dy, dy, dy, dy, lse)
+all: float[320,32] = onnx_fp8.AllGather<group="dp", ranks=2>(w)
 output q
 output dq
+output all
 )");
   const Graph& graph = *paper.step.graph;
   const size_t workspace =
@@ -294,6 +300,28 @@ TEST(FitMemory, RunsAStepInLessMemory) {
   EXPECT_EQ(least.execution, (ExecutionChoice{false, true, 64}));
   options.recompute = {"blocks"};  // the user's choice is only compared
   EXPECT_FALSE(fit_into(1).chooses());
+}
+
+// The codes are none of a weight, and the gradient of attention needs the same
+// workspace in any case: only the gather can wait, and the remark says no more.
+TEST(FitMemory, NamesOnlyChoicesThatChangeThePlan) {
+  const auto plan = [](const StepChoice& choice) {
+    PaperStep paper = RunOnPaper({});
+    paper.step.gradient_names.seed = "dy";
+    Step gather = {.node = paper.step.graph->Find("all")->producer};
+    gather.beside = choice.execution.gathers_ahead;
+    paper.plan.steps.push_back(gather);
+    paper.arena = gather.beside ? 1000 : 700;
+    return paper;
+  };
+  SessionOptions options;
+  options.memory = "1";
+  for (size_t limit : {size_t{1}, size_t{800}}) {
+    const MemoryFit fit =
+        FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
+    EXPECT_EQ(fit.after, 700u);
+    EXPECT_EQ(fit.execution, (ExecutionChoice{.gathers_ahead = false}));
+  }
 }
 
 // Nothing may run again here, and a gather ahead of its reader takes 300 bytes.
