@@ -27,6 +27,14 @@ ROWS |= {" ".join((SMALL, *flags)): (*ROWS[SMALL], *flags) for flags in
          (sum(chosen, ()) for chosen in itertools.product(
              ((), ("--moments", "bfloat16"), ("--moments", "fp8")),
              ((), ("--release-gradients",)), ((), ("--recompute", "blocks"))))}
+LEAST = ("--moments", "fp8", "--release-gradients", "--recompute", "blocks")
+ROWS |= {" ".join((SMALL, *flags)): (*ROWS[SMALL], *flags) for flags in (
+    ("--master", "split"), ("--master", "split8"), ("--master", "bfloat16"),
+    ("--moments", "bfloat16", "--master", "split8"),
+    ("--primary-weights", "fp8"),
+    ("--primary-weights", "fp8", "--recompute", "blocks"),
+    (*LEAST, "--master", "split8"), (*LEAST, "--master", "bfloat16"),
+    (*LEAST, "--master", "split8", "--primary-weights", "fp8"))}
 PEERS = {"torch_fp32": (), "torch_autocast_bf16": ("autocast",),
          "torch_checkpoint": ("autocast", "checkpoint"),
          "torchao_adamw8bit": ("autocast", "adamw8bit"),
@@ -41,6 +49,7 @@ GOALS = {SMALL: 0.6, "bfloat16+delayed": 0.6,
          f"{SMALL} --moments fp8 --release-gradients --recompute blocks": 0.28}
 STATE = {"parameters": "parameters", "optimizer_state": "moments",
          "fp8_state": "scaling"}  # {kind of a memory report: its name here}
+CODES = "codes"  # of weights, which live from step to step
 
 
 def arguments(words, _):
@@ -59,11 +68,15 @@ def run(binary, command, model, *flags):
 
 
 def planned(binary, model, *flags):
-    """Parameters, moments and counters, scaling state, the batch with constants
-    and outputs, and the arena, which holds everything else."""
+    """Parameters, moments and counters, scaling state, codes of weights, the
+    batch with constants and outputs, and the arena, which holds everything
+    else."""
     memory = run(binary, "inspect", model, "--memory-report",
                  *flags)["memory_report"]
     kinds = {name: memory["kinds"][kind] for kind, name in STATE.items()}
+    # No node of the step makes state.
+    kinds[CODES] = sum(value["bytes"] for value in memory["values"]
+                       if value["kind"] == "fp8_copies" and not value["node"])
     kinds["batch"] = sum(memory["kinds"][kind]
                          for kind in ("inputs", "constants", "outputs"))
     kinds["arena"] = memory["arena_bytes"]
@@ -132,16 +145,16 @@ def ratios(models):
 
 
 def state(kinds):
-    """Bytes of parameters, moments and scaling, here or in PyTorch."""
+    """Bytes of parameters, moments, scaling and codes, here or in PyTorch."""
     if "param" in kinds:
-        return kinds["param"], kinds["opt"], 0
-    return tuple(kinds[name] for name in STATE.values())
+        return kinds["param"], kinds["opt"], 0, 0
+    return *(kinds[name] for name in STATE.values()), kinds[CODES]
 
 
 def markdown(result):
     lines = ["# Memory of a step", "", f"Size of the task: {result['size']}. "
-             "Bytes of tensors at the fullest moment: of weights, moments and "
-             "scaling for each parameter, of all the rest in KiB for each token "
+             "Bytes of tensors at the fullest moment: of weights, moments, "
+             "scaling and codes of weights for each parameter, of all the rest in KiB for each token "
              "of the batch, of the sum in MiB. The ratios are this program's "
              "sums by PyTorch's.", "", "## Goals", "",
              f"The largest share of {PEER}'s bytes, and the measured ones:", "",
@@ -167,7 +180,8 @@ def markdown(result):
                 plans.append([name, *(f"{size:,}" for size in sizes)])
         lines += [f"## {model}", "", f"{parameters:,} parameters, {tokens:,} "
                   f"tokens.", "", report.table(
-                      ["", "weights", "moments", "scaling", "KiB per token",
+                      ["", "weights", "moments", "scaling", "codes",
+                       "KiB per token",
                        "MiB", *(f"÷ {peer}" for peer in PEERS)], table),
                   "Bytes that were planned, and bytes that a run allocated:", "",
                   report.table(["", "state, planned", "allocated",

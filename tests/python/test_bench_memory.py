@@ -18,10 +18,17 @@ def planned(row, shape="batch=8,seq=128"):
     return memory.planned(BIN, MODEL, *memory.ROWS[row], "--shape", shape)
 
 
+CODES = f"{memory.SMALL} --primary-weights fp8"
+
+
 def test_rows_have_all_combinations():
     small = [row for row in memory.ROWS if row.startswith(memory.SMALL)]
-    assert len(small) == 12 and set(memory.GOALS) <= set(memory.ROWS)
+    plain = [row for row in small if "--master" not in row and "--primary-weights" not in row]
+    assert len(plain) == 12 and set(memory.GOALS) <= set(memory.ROWS)
     assert memory.ROWS[SMALLEST][-5:] == ("--moments", "fp8", "--release-gradients", "--recompute", "blocks")
+    for master in ("split", "split8", "bfloat16"):
+        assert f"{memory.SMALL} --master {master}" in small
+    assert f"{SMALLEST} --master split8 --primary-weights fp8" in small
 
 
 def test_plans_of_rows():
@@ -33,20 +40,24 @@ def test_plans_of_rows():
     plain, half, smallest = (planned(row) for row in (memory.SMALL, f"{memory.SMALL} --moments bfloat16", SMALLEST))
     assert plain["moments"] / half["moments"] > 1.99 and plain["moments"] / smallest["moments"] > 3.5
     assert smallest["arena"] < plain["arena"]
+    split, codes = planned(f"{memory.SMALL} --master split8"), planned(CODES)
+    assert 0.75 <= split["parameters"] / plain["parameters"] < 0.76  # scalars stay floats
+    assert plain["codes"] == 0 and codes["parameters"] / 8 < codes["codes"] < codes["parameters"] / 2
 
 
 def test_a_run_allocates_its_plan(tmp_path):
     data = tmp_path / "tokens.bin"
     np.random.default_rng(0).integers(0, 50, 2 * 16 + 1).astype("<u2").tofile(data)
-    kinds = planned(SMALLEST, "batch=2,seq=16")
-    flags = *memory.ROWS[SMALLEST], "--batch-size", "2", "--seq-len", "16"
-    got = memory.allocated(BIN, MODEL, data, tmp_path / "run", *flags)
-    assert got == {"state": sum(memory.state(kinds)), "arena": kinds["arena"]}
+    for row in (SMALLEST, CODES, f"{SMALLEST} --master split8 --primary-weights fp8"):
+        kinds = planned(row, "batch=2,seq=16")
+        flags = *memory.ROWS[row], "--batch-size", "2", "--seq-len", "16"
+        got = memory.allocated(BIN, MODEL, data, tmp_path / "run", *flags)
+        assert got == {"state": sum(memory.state(kinds)), "arena": kinds["arena"]}, row
 
 
 def result(share, arena):
     """Each row takes `share` of a peer's bytes, and plans an arena of 600."""
-    kinds = {"parameters": 100, "moments": 200, "scaling": 0, "batch": 100, "arena": 600, "total": 1000,
+    kinds = {"parameters": 100, "moments": 200, "scaling": 0, "codes": 0, "batch": 100, "arena": 600, "total": 1000,
              "allocated": {"state": 300, "arena": arena}}
     peer = {"param": 100, "buffer": 0, "opt": 200, "act": 0, "total": 1000 / share}
     rows = {**dict.fromkeys(memory.ROWS, kinds), **dict.fromkeys(memory.PEERS, peer)}
@@ -65,5 +76,5 @@ def test_tables():
     text = memory.markdown(result(0.5, 601))
     assert "25 parameters, 10 tokens." in text
     assert f"| {memory.SMALL} | 0.60 | 0.50 |" in text
-    assert f"| {memory.SMALL} | 4.00 | 8.00 | 0.00 | 0.1 | 0.0 | 0.50 |" in text
+    assert f"| {memory.SMALL} | 4.00 | 8.00 | 0.00 | 0.00 | 0.1 | 0.0 | 0.50 |" in text
     assert f"| {memory.SMALL} | 300 | 300 | 600 | 601 |" in text
