@@ -91,7 +91,7 @@ class MasterStorer {
     Value* weight = graph_.state[binding].state;
     Value* next = graph_.state[binding].next;
     Check(next->producer != nullptr, "[", graph_.file,
-          "] expected a node that ", "updates ", weight->name);
+          "] expected a node that updates ", weight->name);
     Builder b(graph_, weight->name + ".", Behind(next->producer));
     b.set_part(Part::kOptimizer);
     const std::string name = next->name;
