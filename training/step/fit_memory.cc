@@ -16,6 +16,7 @@
 #include "graph/passes/recompute.h"
 #include "graph/passes/recompute_auto.h"
 #include "graph/passes/repeated_blocks.h"
+#include "optimizers/master_format.h"
 #include "providers/report/memory_report.h"
 #include "training/step/place_state.h"
 
@@ -133,8 +134,8 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
   return count;
 }
 
-// Bytes of the plan's state that are trained weights in float32, which `master`
-// would keep otherwise.
+// Bytes of the plan's state that are trained weights in float32, which another
+// `master` than float32 would keep otherwise.
 size_t FloatWeights(const Plan& plan) {
   size_t bytes = 0;
   for (const Value* value : plan.states) {
@@ -174,7 +175,7 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
     saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
   }
   const size_t weights = FloatWeights(step.plan);
-  if (weights > 0 && !step.is_in_file) {
+  if (weights > 0 && !KeepsHalves(options.optimizer) && !step.is_in_file) {
     saves("`master=split8`", weights / 4, "a quarter of the trained weights");
     saves("`master=bfloat16`", weights / 2, "half of them");
   }

@@ -99,6 +99,9 @@ frozen f: float[8]
       "`master=split8` saves up to 40 bytes (a quarter of the trained "
       "weights), `master=bfloat16` saves up to 80 bytes (half of them)";
   EXPECT_NE(ComplaintOf({}, paper).find(hint), std::string::npos);
+  SessionOptions options;  // some weights stay floats
+  options.optimizer.master = "split8";
+  EXPECT_EQ(ComplaintOf(options, paper).find("master"), std::string::npos);
   paper.is_in_file = true;
   EXPECT_EQ(ComplaintOf({}, paper).find("master"), std::string::npos);
 }
