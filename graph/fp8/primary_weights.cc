@@ -158,7 +158,10 @@ PrimaryWeights KeepWeightCodes(
   const auto added = NextCopies(maker, step).Add();
   const bool communicates = std::ranges::any_of(
       added, [](const Node* node) { return IsCollective(*node); });
-  if (early && !communicates) RunEarly(step, added);
+  if (!early || communicates) return kept;
+  RunEarly(step, added);
+  // A decoded weight waits with its codes for a scale that is known late.
+  RunBeforeReaders(step, added);
   return kept;
 }
 

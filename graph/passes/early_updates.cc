@@ -2,7 +2,9 @@
 #include "graph/passes/early_updates.h"
 
 #include <algorithm>
+#include <limits>
 #include <list>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -34,6 +36,34 @@ void RunEarly(Graph& graph, const std::unordered_set<const Node*>& nodes) {
       }
     }
     place[&node] = own;
+  }
+  graph.nodes().sort([&](const Node& a, const Node& b) {
+    return place.at(&a) < place.at(&b);
+  });
+}
+
+void RunBeforeReaders(Graph& graph,
+                      const std::unordered_set<const Node*>& nodes) {
+  // Place of a node: its number, or the number of the one before which it moves
+  // and its own.
+  using Place = std::pair<size_t, size_t>;
+  std::unordered_map<const Node*, Place> place;
+  size_t number = graph.nodes().size();
+  for (const Node& node : graph.nodes() | std::views::reverse) {
+    constexpr size_t kNone = std::numeric_limits<size_t>::max();
+    size_t first = kNone;
+    bool moves = nodes.contains(&node);
+    for (const Value* value : node.outputs()) {
+      if (!value) continue;
+      moves = moves && !IsReturned(graph, value);
+      for (const Node* reader : value->uses) {
+        moves = moves && nodes.contains(reader);
+        if (moves) first = std::min(first, place.at(reader).first);
+      }
+    }
+    place[&node] =
+        moves && first != kNone ? Place(first, number) : Place(number, kNone);
+    --number;
   }
   graph.nodes().sort([&](const Node& a, const Node& b) {
     return place.at(&a) < place.at(&b);

@@ -183,14 +183,27 @@ bool Quantizes(const Node& node) {
   return FactsOf(node).kind == OpKind::kQuantize;
 }
 
+// Whether the node makes the float of a weight that is kept as a bfloat16. Each
+// reader of the weight has such a node of its own.
+bool DecodesWeight(const Node& node) {
+  return node.IsOurs("DecodeMaster") ||
+         (node.Is("Cast") && node.in(0)->role == Role::kParameter &&
+          node.in(0)->dtype == DType::kBFloat16);
+}
+
+// Whether a node that depends on weights alone may run again.
+bool CopiesAgain(const Node& node, bool copies, bool codes) {
+  return copies ? codes || !Quantizes(node) : DecodesWeight(node);
+}
+
 // Adds values that depend on weights alone and that a chosen node reads.
-void AddCopies(const std::vector<Node*>& forward, bool codes,
+void AddCopies(const std::vector<Node*>& forward, const RecomputeSpec& spec,
                std::unordered_set<Node*>* chosen) {
   const Dependences of(forward);
   for (size_t i = forward.size(); i-- > 0;) {
     Node* node = forward[i];
     if (!of.copies.contains(node) || !MayRunAgain(*node)) continue;
-    if (!codes && Quantizes(*node)) continue;
+    if (!CopiesAgain(*node, spec.copies, spec.codes)) continue;
     const bool read =
         std::ranges::any_of(node->outputs(), [&](const Value* out) {
           return out && std::ranges::any_of(out->uses, [&](Node* reader) {
@@ -220,7 +233,7 @@ std::unordered_set<Node*> NodesThatMayRunAgain(
   for (Node* node : forward) {
     const bool depends =
         of.activations.contains(node) ||
-        (copies && of.copies.contains(node) && (codes || !Quantizes(*node)));
+        (of.copies.contains(node) && CopiesAgain(*node, copies, codes));
     if (depends && MayRunAgain(*node)) nodes.insert(node);
   }
   return nodes;
@@ -239,7 +252,7 @@ RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
   }
   const auto may = NodesThatMayRunAgain(forward, false);
   std::erase_if(choice.nodes, [&](Node* node) { return !may.contains(node); });
-  if (spec.copies) AddCopies(forward, spec.codes, &choice.nodes);
+  AddCopies(forward, spec, &choice.nodes);
   if (!choice.nodes.empty()) {
     choice.text += Concat("; ", choice.nodes.size(), " of ", forward.size(),
                           " nodes of the forward run again in the backward");

@@ -12,6 +12,7 @@
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
+#include "training/state/masters.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -116,6 +117,29 @@ TEST(StateNames, ATensorWithTheNameOfScales) {
   ExpectError([&] { TrainSteps(options, {StepAt(0, 1)}); },
               "expected no value named fp8.scale, the name of the scales of a "
               "run: rename it in the model");
+}
+
+// The correction of w.weight gets a number then.
+TEST(StateNames, ATensorWithTheNameOfACorrection) {
+  TempDir dir;
+  const std::string name = "w.weight.correction";
+  const std::string model = WriteModelWith(dir, name);
+  SessionOptions options = OptionsWith(model, name, 1, Sharding::kNone);
+  options.freeze.push_back("v.weight");
+  options.optimizer.master = "split8";
+  auto split = TrainingSession::Create(options);
+  split->Step(StepAt(0, 1), 1e-2);
+  split->Save(dir / "run");
+  TensorMap state = split->State().tensors;
+  const TensorMap weights = split->ReadWeights();
+  JoinCorrections(&state);
+  for (const std::string& own : {std::string("w.weight"), name}) {
+    EXPECT_TRUE(Identical(state.at(own), weights.at(own))) << own;
+  }
+  EXPECT_FALSE(state.contains(name + "_1"));
+  options.optimizer.master = "bfloat16";
+  ExpectError([&] { TrainingSession::Create(options)->Restore(dir / "run"); },
+              "w.weight.correction_1 as none, got int8[");
 }
 
 }  // namespace

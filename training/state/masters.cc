@@ -2,6 +2,7 @@
 #include "training/state/masters.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -17,18 +18,6 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kPiece = 16384;  // elements that are converted at a time
-
-// The correction in the graph of a step; null: there is none. StepFile has
-// chosen its name.
-const Value* CorrectionIn(const Graph& step, const std::string& weight) {
-  const std::string hint = weight + kCorrection;
-  std::string name = hint;
-  for (int i = 1; const Value* value = step.Find(name); ++i) {
-    if (value->role == Role::kCorrection) return value;
-    name = Concat(hint, "_", i);
-  }
-  return nullptr;
-}
 
 // Calls fn(floats, begin, n) for pieces of the tensor.
 template <typename Fn>
@@ -118,16 +107,27 @@ Tensor DecodedMaster(const Tensor& half, const Tensor* correction,
   return weight;
 }
 
+std::string WeightOfCorrection(const std::string& name) {
+  const size_t end = name.rfind(kCorrection);
+  if (end == std::string::npos) return "";
+  const std::string number = name.substr(end + std::size(kCorrection) - 1);
+  const bool fits =
+      number.empty() ||
+      (number.size() > 1 && number[0] == '_' &&
+       number.find_first_not_of("0123456789", 1) == std::string::npos);
+  return fits ? name.substr(0, end) : "";
+}
+
 void JoinCorrections(TensorMap* tensors) {
   std::vector<std::string> joined;
-  for (auto& [name, half] : *tensors) {
-    auto correction = tensors->find(name + kCorrection);
-    if (half.dtype() != DType::kBFloat16 || correction == tensors->end() ||
-        !IsCorrection(correction->second.dtype())) {
+  for (const auto& [name, correction] : *tensors) {
+    if (!IsCorrection(correction.dtype())) continue;
+    auto half = tensors->find(WeightOfCorrection(name));
+    if (half == tensors->end() || half->second.dtype() != DType::kBFloat16) {
       continue;
     }
-    half = DecodedMaster(half, &correction->second, name);
-    joined.push_back(correction->first);
+    half->second = DecodedMaster(half->second, &correction, half->first);
+    joined.push_back(name);
   }
   for (const std::string& name : joined) tensors->erase(name);
 }
@@ -143,11 +143,9 @@ Masters::Masters(const Graph& model, bool is_step, const OptimizerSpec& spec) {
     return;
   }
   for (const Value* value : model.Initializers()) {
-    if (!IsHalfOfWeight(*value)) continue;
-    Master& master = masters_[value->name];
-    if (const Value* correction = CorrectionIn(model, value->name)) {
-      master = {correction->name, correction->dtype};
-    }
+    if (IsHalfOfWeight(*value)) masters_[value->name];
+    if (value->role != Role::kCorrection) continue;
+    masters_[WeightOfCorrection(value->name)] = {value->name, value->dtype};
   }
 }
 

@@ -33,6 +33,10 @@ DType DTypeOfWeight(const Value& value);
 Tensor DecodedMaster(const Tensor& half, const Tensor* correction,
                      const std::string& name);
 
+// The weight whose correction has the name, which may end in a number
+// (StateName); "": it is no name of a correction.
+std::string WeightOfCorrection(const std::string& name);
+
 // Replaces bfloat16s that have a correction among `tensors` by the floats.
 // Errors: DecodedMaster's.
 void JoinCorrections(TensorMap* tensors);

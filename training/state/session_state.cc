@@ -2,13 +2,14 @@
 #include "training/state/session_state.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/joined.h"
-#include "optimizers/master_format.h"
 #include "optimizers/optimizer.h"
 #include "training/state/carry_scales.h"
+#include "training/state/masters.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -31,6 +32,26 @@ std::vector<std::string> MomentDTypes(const OptimizerSpec& spec, DType weight) {
   return names;
 }
 
+// A correction of a weight: its name, and its type or "none".
+struct KeptCorrection {
+  std::string name, type = "none";
+};
+
+// By weight. `type_of`: of one of the names.
+template <typename Names, typename TypeOf>
+std::map<std::string, KeptCorrection> CorrectionsAmong(const Names& names,
+                                                       TypeOf type_of) {
+  std::map<std::string, KeptCorrection> corrections;
+  for (const auto& [name, tensor] : names) {
+    const std::string type = type_of(name);
+    const std::string weight = WeightOfCorrection(name);
+    const bool is_one = !weight.empty() && (type.starts_with("int8[") ||
+                                            type.starts_with("int16["));
+    if (is_one) corrections[weight] = {name, type};
+  }
+  return corrections;
+}
+
 // Errors: as CheckWeights', by another `master`.
 void CheckMasters(const Checkpoint& checkpoint, const SourceMap& kept,
                   const std::string& where) {
@@ -43,17 +64,21 @@ void CheckMasters(const Checkpoint& checkpoint, const SourceMap& kept,
          expected, ", got ", got,
          ": a run keeps the `master` with which it began");
   };
+  const auto type_there = [&](const auto& name) {
+    return checkpoint.TypeOf(name);
+  };
+  auto there = CorrectionsAmong(checkpoint.state, type_there);
+  there.merge(CorrectionsAmong(checkpoint.shards, type_there));
+  auto here = CorrectionsAmong(
+      kept, [&](const auto& name) { return TypeText(kept.at(name)); });
   for (const auto& [name, tensor] : kept) {
     const std::string expected = TypeText(tensor);
     const std::string got = checkpoint.TypeOf(name);
     if (is_half(expected) != is_half(got)) refuse(name, expected, got);
     if (!is_half(expected)) continue;
-    const std::string correction = name + kCorrection;
-    const auto own = kept.find(correction);
-    const std::string wanted =
-        own == kept.end() ? "none" : TypeText(own->second);
-    const std::string found = checkpoint.TypeOf(correction);
-    if (wanted != found) refuse(correction, wanted, found);
+    const KeptCorrection own = here[name], other = there[name];
+    if (own.type == other.type) continue;
+    refuse(own.name.empty() ? other.name : own.name, own.type, other.type);
   }
 }
 

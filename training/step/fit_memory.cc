@@ -134,8 +134,8 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
   return count;
 }
 
-// Bytes of the plan's state that are trained weights in float32, which `master`
-// would keep otherwise.
+// Bytes of the plan's state that are trained weights in float32, which another
+// `master` than float32 would keep otherwise.
 size_t FloatWeights(const Plan& plan) {
   size_t bytes = 0;
   for (const Value* value : plan.states) {
@@ -175,8 +175,7 @@ std::string HintsFor(const PaperStep& step, const SessionOptions& options,
     saves("`moments=fp8`", step.moments / 4 * 3, "three quarters of them");
   }
   const size_t weights = FloatWeights(step.plan);
-  const bool has_masters = KeepsHalves(options.optimizer);
-  if (weights > 0 && !has_masters && !step.is_in_file) {
+  if (weights > 0 && !KeepsHalves(options.optimizer) && !step.is_in_file) {
     saves("`master=split8`", weights / 4, "a quarter of the trained weights");
     saves("`master=bfloat16`", weights / 2, "half of them");
   }

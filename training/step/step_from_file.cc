@@ -252,6 +252,7 @@ std::vector<Node*> ReadersOfNumbers(const Value* parameter) {
   if (!IsHalfOfWeight(*parameter)) return parameter->uses;
   std::vector<Node*> readers;
   for (const Node* decode : parameter->uses) {
+    if (!decode->out(0)) continue;  // in a step of another program
     for (Node* reader : decode->out(0)->uses) readers.push_back(reader);
   }
   return readers;

@@ -112,6 +112,33 @@ update w = w2
   }
 }
 
+// The next codes wait for the next scale, and the decoded weight with them.
+TEST(KeepWeightCodes, AWeightIsDecodedWhenItsScaleIsKnown) {
+  auto graph = ParseGraph(R"(
+input x: float[2,4]
+input amax: float[1]
+const first: int64[] = {0}
+param w: float[4,2]
+scale scales: float[1]
+scale: float[] = Gather<axis=0>(scales, first)
+d: float[4,2] = Abs(w)
+wq: float8e4m3fn[4,2], ws: float[], wa: float[] = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(d, scale)
+xq: float8e4m3fn[2,4], xs: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+y: float[2,2] = onnx_fp8.ScaledMatMul<transA=0, transB=0>(xq, xs, wq, ws)
+w2: float[4,2] = Neg(w)
+z: float[2,2] = Mul(y, wa)
+s2: float[1] = Abs(amax)
+output z
+update scales = s2
+update w = w2
+)");
+  KeepWeightCodes(*graph, SameName, true);
+  Verify(*graph);
+  const auto places = PlacesOfResults(*graph);
+  EXPECT_GT(places.at("next.d"), places.at("s2"));
+  EXPECT_LT(places.at("next.d"), places.at("next.wq"));
+}
+
 // A delayed scale is state, too: the next codes have the next scale.
 TEST(KeepWeightCodes, NextCodesHaveTheNextScale) {
   auto graph = ParseGraph(R"(

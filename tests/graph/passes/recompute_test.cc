@@ -184,6 +184,32 @@ output dz
   EXPECT_TRUE(may.contains(graph->Find("wr")->producer));
 }
 
+// A decoded weight has one reader. Otherwise it would live until that runs
+// again.
+TEST(ChooseRecomputed, DecodedWeightsRunAgainWithTheirReader) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,3]
+input g: float[2,2]
+param w: bfloat16[3,3]
+correction c: int8[3,3]
+param v: bfloat16[3,2]
+wf: float[3,3] = onnx_fp8.DecodeMaster<correction=3>(w, c)
+h: float[2,3] = MatMul(x, wf)
+vf: float[3,2] = Cast<to=1>(v)
+y: float[2,2] = MatMul(h, vf)
+dy: float[2,2] = Mul(g, y)
+output dy
+)");
+  graph->Find("h")->producer->name = "/layer/h";
+  graph->Find("y")->producer->name = "/layer/y";
+  const auto all = NodesNamed(*graph, {"h", "y", "wf", "vf"});
+  const StepHalves halves(*graph, graph->Find("g"));
+  for (bool copies : {false, true}) {
+    EXPECT_EQ(Choose(*graph, {{"layer"}, copies}).nodes, all);
+    EXPECT_EQ(NodesThatMayRunAgain(halves.forward, copies), all);
+  }
+}
+
 // Masks cost little and are shared by all layers; what is drawn stays drawn.
 TEST(ChooseRecomputed, NoMasksNoRandomNumbersNoCollectives) {
   auto graph = ParseGraph(R"(graph "g" opset 24
