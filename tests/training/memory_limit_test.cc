@@ -23,10 +23,13 @@ struct LimitCase {
   DType dtype = DType::kFloat;
   bool release = false;
   int64_t micro = 1;
-  // Bytes for which there is the reserve: cells of amaxes, and the reports of
-  // earlier micro-batches.
+  // Bytes for which there is the reserve: cells of amaxes, and the inputs and
+  // reports of earlier micro-batches, which this device holds until it waits.
   size_t beside = 0;
 };
+
+constexpr int64_t kSamples = 32;
+constexpr size_t kBytesOfInputs = 2 * kSamples * 12 * sizeof(int64_t);
 
 SessionOptions OptionsOf(const LimitCase& c) {
   SessionOptions options =
@@ -90,13 +93,14 @@ class LimitedMemory : public testing::TestWithParam<LimitCase> {};
 
 INSTANTIATE_TEST_SUITE_P(
     All, LimitedMemory,
-    testing::Values(LimitCase{.recipe = "off"},
-                    LimitCase{.recipe = "off", .micro = 2, .beside = 512},
-                    LimitCase{.recipe = "tensorwise",
-                              .dtype = DType::kBFloat16,
-                              .release = true,
-                              .beside = 4096},
-                    LimitCase{.recipe = "delayed", .beside = 4096}),
+    testing::Values(
+        LimitCase{.recipe = "off"},
+        LimitCase{.recipe = "off", .micro = 2, .beside = kBytesOfInputs + 512},
+        LimitCase{.recipe = "tensorwise",
+                  .dtype = DType::kBFloat16,
+                  .release = true,
+                  .beside = 4096},
+        LimitCase{.recipe = "delayed", .beside = 4096}),
     [](const auto& info) {
       return Concat(info.param.recipe, "_", Name(info.param.dtype), "_",
                     info.param.micro);
@@ -104,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(LimitedMemory, IsEnoughForAllThatIsAccepted) {
   const LimitCase& c = GetParam();
-  const Batches batches = TokenSteps(static_cast<size_t>(c.micro), 32)[0];
+  const Batches batches = TokenSteps(static_cast<size_t>(c.micro), kSamples)[0];
   const StepBytes needed = BytesOfSteps(c, batches);
   EXPECT_LT(needed.least, needed.most);
   for (size_t bytes :
@@ -124,7 +128,7 @@ TEST_P(LimitedMemory, IsEnoughForAllThatIsAccepted) {
 // The evaluation and the training step make room for one another.
 TEST(LimitedMemoryOfPlans, IsEnoughForOneAfterTheOther) {
   const LimitCase c = {.recipe = "off"};
-  const Batches batches = TokenSteps(1, 32)[0];
+  const Batches batches = TokenSteps(1, kSamples)[0];
   LimitedSession limited(c, BytesOfSteps(c, batches).least);
   for (int i = 0; i < 2; ++i) {
     EXPECT_FALSE(limited.session->Step(batches, 1e-3).skipped);
