@@ -182,8 +182,8 @@ list(FILTER cuda_tests EXCLUDE REGEX "/tests/cuda/cudnn/")
 set(cuda_device_tests ${cuda_tests})
 string(JOIN "|" emulated_only algorithm_file attention_library block_traffic
   convolution_library device_timeline launches many moved_bytes mx_product nccl
-  ort_runner padded_product provider random_graphs step_memory traffic tune
-  weight_copies)
+  offload ort_runner padded_product primary_weights provider random_graphs
+  step_memory traffic tune weight_copies)
 list(FILTER cuda_device_tests EXCLUDE REGEX
   "/(${emulated_only})_test\\.cc$|/emulation_test/")
 set(cuda_device_helpers ${cuda_helpers})
