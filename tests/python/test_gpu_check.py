@@ -61,7 +61,7 @@ def test_all_sections(tmp_path):
     assert list(llama["rows"]) == ["onnx-fp8, off", "onnx-fp8, tensorwise"]
     assert all(row["arena_bytes"] > 0 and row["state_bytes"] > 0 for row in llama["rows"].values())
     # Its checkpoint was larger than files may be, and it ended all the same.
-    assert len(whole["run"]["losses"]) == llama_8b.STEPS and whole["run"]["update_amax"] > 0
+    assert whole["run"]["losses"]["steps"] == llama_8b.STEPS and whole["run"]["update_amax"] > 0
     assert whole["run"]["plan"]["total"] > whole["run"]["plan"]["arena"] > 0 and whole["run"]["gpu_bytes"] is None
     assert len(curves["curves"]) == 4
     for curve in curves["curves"]:
