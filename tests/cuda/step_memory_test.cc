@@ -419,6 +419,10 @@ struct SizeCase {
   size_t bytes;
 };
 
+// Seven factors, the key of the draws, the four numbers of its places, the
+// correction of the first moment and the largest update.
+constexpr size_t kBytesOfAnUpdate = 8 * 4 + 4 * 8 + 2 * 8;
+
 TEST(Workspaces, SumsAndListsLieThere) {
   constexpr char kInputs[] = R"(graph "g" opset 23
 input x: float[70,48]
@@ -487,13 +491,10 @@ const last: int64[1] = {1}
        "<to=17, q_max=448.0, block_rows=0, block_columns=1, pow2=0, "
        "scale_to=1>(scores)",
        2000 * 4},
-      // Seven factors, the key of the draws, the four numbers of its places,
-      // the
-      // correction of the first moment and the largest update.
-      {"y: float[48] = onnx_fp8.SGD(w, g, lr, lr, ok)", 8 * 4 + 4 * 8 + 2 * 8},
+      {"y: float[48] = onnx_fp8.SGD(w, g, lr, lr, ok)", kBytesOfAnUpdate},
       {"y: float[48], n: float[48], u: float[48] = onnx_fp8.AdamW"
        "(w, g, w, w, step, lr, lr, ok)",
-       8 * 4 + 4 * 8 + 2 * 8},
+       kBytesOfAnUpdate},
   };
   for (const SizeCase& c : cases) {
     const std::string text = Concat(kInputs, c.node, "\noutput y\n");
