@@ -154,8 +154,8 @@ def state(kinds):
 def markdown(result):
     lines = ["# Memory of a step", "", f"Size of the task: {result['size']}. "
              "Bytes of tensors at the fullest moment: of weights, moments, "
-             "scaling and codes of weights for each parameter, of all the rest in KiB for each token "
-             "of the batch, of the sum in MiB. The ratios are this program's "
+             "scaling and codes of weights for each parameter, of all the rest "
+             "in KiB for each token of the batch, of the sum in MiB. The ratios are this program's "
              "sums by PyTorch's.", "", "## Goals", "",
              f"The largest share of {PEER}'s bytes, and the measured ones:", "",
              report.table(["", "goal", *result["models"]], [
@@ -181,8 +181,7 @@ def markdown(result):
         lines += [f"## {model}", "", f"{parameters:,} parameters, {tokens:,} "
                   f"tokens.", "", report.table(
                       ["", "weights", "moments", "scaling", "codes",
-                       "KiB per token",
-                       "MiB", *(f"÷ {peer}" for peer in PEERS)], table),
+                       "KiB per token", "MiB", *(f"÷ {peer}" for peer in PEERS)], table),
                   "Bytes that were planned, and bytes that a run allocated:", "",
                   report.table(["", "state, planned", "allocated",
                                 "arena, planned", "allocated"], plans)]

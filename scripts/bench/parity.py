@@ -7,13 +7,9 @@ that was stopped goes on where it stopped.
   ./dev bench parity [--json FILE] [--markdown FILE] [...]
   ./dev bench parity --report-only [--study ID] [...]
 """
-import argparse
-import datetime
-import pathlib
-
-from bench import machine, parity_report, parity_runs
+from bench import parity_report, parity_runs
 from bench import parity_stats as stats
-from bench.machine import say
+from bench import studies
 
 TIMED = False  # losses do not depend on other programs
 # The default of each recipe, then the same with gradients in e4m3.
@@ -24,68 +20,27 @@ SEEDS, STEPS = 10, 300
 
 
 def arguments(words, names):
-    parser = argparse.ArgumentParser(
-        prog="./dev bench parity", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--json", type=pathlib.Path, help="write the figures of the tables")
-    add("--markdown", type=pathlib.Path, help="write the tables too")
-    add("--sizes", type=names(parity_runs.SIZES),
+    parser = studies.parser("parity", __doc__, SEEDS, STEPS, names)
+    parser.add_argument(
+        "--sizes", type=names(parity_runs.SIZES),
         default=tuple(parity_runs.SIZES),
         help="some of " + ",".join(parity_runs.SIZES) + ", in this order")
-    add("--dtypes", type=names(parity_runs.DTYPES), default=parity_runs.DTYPES,
-        help="some of " + ",".join(parity_runs.DTYPES))
-    add("--recipes", nargs="+", default=RECIPES, metavar="RECIPE",
-        help=f"beside {stats.BASE} ({' '.join(RECIPES)})")
-    add("--seeds", type=int, default=SEEDS, help=f"of each run ({SEEDS})")
-    add("--steps", type=int, help=f"of each run ({STEPS})")
-    add("--threads", type=int, help="of each run (all CPUs); losses are the "
-        "same with any number")
-    add("--folder", type=pathlib.Path,
-        help="where studies are kept (build/bench/parity)")
-    add("--study", metavar="ID",
-        help="go on with this study and its own copy of the program, not with "
-        "that of the program as it is built now")
-    add("--report-only", action="store_true",
-        help="train nothing, report on the runs that are there")
-    chosen = parser.parse_args(words)
-    for path in (chosen.json, chosen.markdown):
-        if path and not path.parent.is_dir():
-            parser.error(f"there is no folder {path.parent}")
-    for name in ("seeds", "steps", "threads"):
-        value = getattr(chosen, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name}: expected at least 1, got {value}")
-    if chosen.steps and (chosen.study or chosen.report_only):
-        parser.error("--steps: expected only with a study of the program as "
-                     "it is built now: another study has its own steps")
+    parser.add_argument("--recipes", nargs="+", default=RECIPES,
+                        metavar="RECIPE",
+                        help=f"beside {stats.BASE} ({' '.join(RECIPES)})")
+    chosen = studies.parse(parser, words)
     recipes = (stats.BASE, *chosen.recipes)
     chosen.recipes = tuple(dict.fromkeys(recipes))
     return chosen
 
 
 def measure(chosen, binary, python, scripts, work):
-    folder = chosen.folder or work / "parity"
-    if chosen.study or chosen.report_only:
-        study = parity_runs.find(folder, chosen.study)
-    else:
-        study = parity_runs.begin(
-            folder, binary, chosen.steps or STEPS, scripts,
-            {"commit": machine.commit(), "cpu": machine.cpu()["cpu"],
-             "date": datetime.date.today().isoformat()})
     runs = parity_runs.plan(chosen.sizes, chosen.seeds, chosen.dtypes,
                             chosen.recipes)
-    if chosen.report_only:
-        results = study.results(runs)
-    else:
-        say(f"study {study.folder}")
-        results = study.go_on(runs, chosen.threads, python, scripts)
-    return {**evaluate(results, chosen), "study": study.folder.name,
-            "settings": study.settings,
-            "wanted": {"sizes": chosen.sizes, "seeds": chosen.seeds},
-            "commit": study.facts["commit"],
-            "machine": {"cpu": study.facts["cpu"],
-                        "isa": study.settings["isa"]}}
+    results, facts = studies.run(chosen, runs, work / "parity", STEPS,
+                                 (binary, python, scripts))
+    return {**evaluate(results, chosen), **facts,
+            "wanted": {"sizes": chosen.sizes, "seeds": chosen.seeds}}
 
 
 def complete(results, size, chosen):

@@ -182,7 +182,7 @@ class Study:
         return self.folder / f"{run.size}_{run.model}_{run.seed}.onnx"
 
     def flags(self, run):
-        """The flags of this run, beside those of its study."""
+        """The run's own flags. Its study has others, for all of its runs."""
         return ["--recipe", run.recipe, "--dtype", run.dtype]
 
     def more(self, summary, losses):

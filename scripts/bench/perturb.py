@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a model whose weights are those of another one times 1 + 1e-6 · normal
-numbers. Usage: python -m bench.perturb JSON, which says what to write:
+"""Writes a copy of a model. Each of its weights is the weight of the model times
+1 + 1e-6 · a normal number. Usage: python -m bench.perturb JSON, which says what to write:
 [{"model": FILE, "path": FILE, "seed": 0}, …]"""
 import json
 import sys

@@ -194,8 +194,8 @@ def markdown(result):
                for g in result["gathers"]]
     return "\n".join([
         "# `plan` beside published figures", "",
-        "Tokens per second and GPU, FSDP of all parameters. The prediction is "
-        "that of `onnx-fp8 plan` for a Llama 3 of the same shape, with its "
+        "Tokens per second and GPU, FSDP of all parameters. `onnx-fp8 plan` "
+        "makes the prediction for a Llama 3 of the same shape, with its "
         "default shares of the peaks (products 78 %, memory 92 %, attention "
         "35 %), the same for all rows. The plans compute again what the "
         "published runs do: with \"full\" each layer (`--recompute blocks`); "

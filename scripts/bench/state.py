@@ -8,18 +8,16 @@ study that was stopped goes on where it stopped.
   ./dev bench state --seeds 2 --steps 20 --models gpt --dtypes bfloat16
   ./dev bench state --report-only [--study ID] [...]
 """
-import argparse
 import dataclasses
-import datetime
 import json
 import math
 import os
-import pathlib
 import subprocess
 
-from bench import machine, parity_runs, report
+from bench import parity_runs, report
 from bench import parity_stats as stats
-from bench.machine import environment, say
+from bench import studies
+from bench.machine import environment
 
 TIMED = False  # losses do not depend on other programs
 BASE, NOISE = "float32", "float32, weights · (1 ± 1e-6)"
@@ -110,60 +108,18 @@ class Study(parity_runs.Study):
 
 
 def arguments(words, names):
-    parser = argparse.ArgumentParser(
-        prog="./dev bench state", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--json", type=pathlib.Path, help="write the figures of the tables")
-    add("--markdown", type=pathlib.Path, help="write the tables too")
-    for name, all_ in (("models", parity_runs.MODELS),
-                       ("dtypes", parity_runs.DTYPES)):
-        add(f"--{name}", type=names(all_), default=all_,
-            help="some of " + ",".join(all_))
-    add("--seeds", type=int, default=SEEDS, help=f"of each run ({SEEDS})")
-    add("--steps", type=int, help=f"of each run ({STEPS})")
-    add("--threads", type=int, help="of each run (all CPUs); losses are the "
-        "same with any number")
-    add("--folder", type=pathlib.Path,
-        help="where studies are kept (build/bench/state)")
-    add("--study", metavar="ID",
-        help="go on with this study and its own copy of the program")
-    add("--report-only", action="store_true",
-        help="train nothing, report on the runs that are there")
-    chosen = parser.parse_args(words)
-    for path in (chosen.json, chosen.markdown):
-        if path and not path.parent.is_dir():
-            parser.error(f"there is no folder {path.parent}")
-    for name in ("seeds", "steps", "threads"):
-        value = getattr(chosen, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name}: expected at least 1, got {value}")
-    if chosen.steps and (chosen.study or chosen.report_only):
-        parser.error("--steps: expected only with a study of the program as "
-                     "it is built now: another study has its own steps")
-    return chosen
+    parser = studies.parser("state", __doc__, SEEDS, STEPS, names)
+    parser.add_argument("--models", type=names(parity_runs.MODELS),
+                        default=parity_runs.MODELS,
+                        help="some of " + ",".join(parity_runs.MODELS))
+    return studies.parse(parser, words)
 
 
 def measure(chosen, binary, python, scripts, work):
-    folder = chosen.folder or work / "state"
-    if chosen.study or chosen.report_only:
-        study = parity_runs.find(folder, chosen.study, Study)
-    else:
-        study = parity_runs.begin(
-            folder, binary, chosen.steps or STEPS, scripts,
-            {"commit": machine.commit(), "cpu": machine.cpu()["cpu"],
-             "date": datetime.date.today().isoformat()}, Study)
-    runs = plan(chosen)
-    if chosen.report_only:
-        results = study.results(runs)
-    else:
-        say(f"study {study.folder}")
-        results = study.go_on(runs, chosen.threads, python, scripts)
-    return {"tables": evaluate(results, chosen), "study": study.folder.name,
-            "settings": study.settings, "wanted": chosen.seeds,
-            "commit": study.facts["commit"],
-            "machine": {"cpu": study.facts["cpu"],
-                        "isa": study.settings["isa"]}}
+    results, facts = studies.run(chosen, plan(chosen), work / "state", STEPS,
+                                 (binary, python, scripts), Study)
+    return {"tables": evaluate(results, chosen), **facts,
+            "wanted": chosen.seeds}
 
 
 def evaluate(results, chosen):
@@ -217,13 +173,12 @@ def largest(figures):
 METHOD = """\
 For one seed, all states start from the same weights and see the same batches in
 the same order. Loss: validation, in nats per byte on held-out text, after the
-last step. A difference is the loss of a state minus that of float32 with the
+last step. A difference is the loss of a state minus the loss of float32 with the
 same seed and dtype of products; in brackets is its 95 % interval (Student's t
 over seeds). The second row is float32 against itself with slightly changed
 weights: the noise floor. The worst step is the largest difference of the
-training loss at any step of any seed. The largest update is that of
-`--moments` (`update_amax`), in units of the learning rate; it is measured where
-moments are not float32. Bytes are of the weight and its moments, per weight;
+training loss at any step of any seed. The largest update is `update_amax`, in
+units of the learning rate; a run measures it where moments are not float32. Bytes are of the weight and its moments, per weight;
 tensors that keep floats are included.
 """
 
