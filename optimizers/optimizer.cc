@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "base/glob.h"
-#include "base/hash.h"
 #include "graph/builder.h"
 #include "graph/moment_shapes.h"
+#include "graph/schemas/draws.h"
 #include "onnx_fp8/option_error.h"
 #include "optimizers/master_format.h"
 #include "optimizers/update.h"
@@ -184,15 +184,6 @@ Value* Decoded(Builder& b, const Update& update, const Moment& moment) {
               {{"squared", static_cast<int64_t>(moment.is_square)}}, kDomain);
 }
 
-Attributes DrawsOf(const Update& update, const Moment& moment) {
-  const ElementPlaces& at = update.places;
-  return {{"stream", static_cast<int64_t>(Hash(moment.name) & 0xFFFFFFFF)},
-          {"shift", at.shift},
-          {"row", at.run},
-          {"stride", at.stride},
-          {"begin", at.begin}};
-}
-
 // Binds the moment to `next` as the state keeps it. To the nearest, a mean of
 // squares would stand still: where beta2 is 0.999, a step moves it by less than
 // half a unit in the last place of a bfloat16.
@@ -206,14 +197,15 @@ void BindMoment(Builder& b, const Update& update, const Moment& moment,
     }
     std::vector<Value*> made = b.Ops(
         moment.is_square ? "EncodeSecondMoment" : "EncodeMoment", inputs, 2,
-        moment.is_square ? DrawsOf(update, moment) : Attributes{}, kDomain);
+        moment.is_square ? DrawsOf(moment.name, update.places) : Attributes{},
+        kDomain);
     Bind(graph, moment.kept, made[0]);
     return Bind(graph, moment.scale, made[1]);
   }
   const bool draws = update.moments == DType::kBFloat16 && moment.is_square;
   Bind(graph, moment.kept,
        draws ? b.Op("RoundStochastic", {next, update.seed, update.number},
-                    DrawsOf(update, moment), kDomain)
+                    DrawsOf(moment.name, update.places), kDomain)
              : b.Cast(next, update.moments));
 }
 

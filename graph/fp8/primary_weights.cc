@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/copy_node.h"
 #include "graph/dependence.h"
 #include "graph/fp8/weight_copies.h"
 #include "graph/op_facts.h"
@@ -112,18 +113,10 @@ class NextCopies {
     for (const Value* y : node.outputs()) {
       names.push_back(y ? step_.FreshName("next." + y->name) : "");
     }
-    Node* next =
-        step_.AddNode(node.op, inputs, names, node.attributes, node.domain);
-    next->name = node.name;
-    next->metadata = node.metadata;
+    Node* next = CopyNode(step_, node, inputs, names);
     next->part = Part::kOptimizer;
     for (size_t i = 0; i < names.size(); ++i) {
-      Value* y = next->out(i);
-      if (!y) continue;
-      y->dtype = node.out(i)->dtype;
-      y->shape = node.out(i)->shape;
-      y->narrow = node.out(i)->narrow;
-      made_[node.out(i)] = y;
+      if (next->out(i)) made_[node.out(i)] = next->out(i);
     }
     return next;
   }

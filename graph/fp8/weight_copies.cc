@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/copy_node.h"
 #include "graph/dependence.h"
 #include "graph/op_facts.h"
 #include "graph/passes/dead_code.h"
@@ -143,19 +144,10 @@ class Splitter {
     for (const Value* out : node.outputs()) {
       names.push_back(out ? out->name : "");
     }
-    Node* copy =
-        copies_->AddNode(node.op, inputs, names, node.attributes, node.domain);
-    copy->name = node.name;
-    copy->metadata = node.metadata;
+    Node* copy = CopyNode(*copies_, node, inputs, names);
     // Ranks with other batches have other buckets, and a call of several
     // gathers could not write into state.
     if (moves_.codes_only) copy->attributes.erase("bucket");
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (!copy->out(i)) continue;
-      copy->out(i)->dtype = node.out(i)->dtype;
-      copy->out(i)->shape = node.out(i)->shape;
-      copy->out(i)->narrow = node.out(i)->narrow;
-    }
     return copy;
   }
 

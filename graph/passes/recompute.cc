@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/glob.h"
+#include "graph/copy_node.h"
 #include "graph/dependence.h"
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
@@ -83,19 +84,12 @@ class Recomputer {
 
   void Clone(Node* node, Node* before) {
     const size_t place = places_.at(before).place;
-    Node* clone = graph_.AddNode(node->op, node->inputs(), NamesFor(*node),
-                                 node->attributes, node->domain, before);
-    clone->name = node->name.empty() ? "" : node->name + ".again";
-    clone->metadata = node->metadata;
+    Node* clone =
+        CopyNode(graph_, *node, node->inputs(), NamesFor(*node), before);
+    if (!clone->name.empty()) clone->name += ".again";
     clone->part = Part::kRecomputed;
     for (size_t i = 0; i < node->outputs().size(); ++i) {
-      Value* from = node->out(i);
-      Value* to = clone->out(i);
-      if (!to) continue;
-      to->dtype = from->dtype;
-      to->shape = from->shape;
-      to->narrow = from->narrow;
-      Redirect(from, to);
+      if (clone->out(i)) Redirect(node->out(i), clone->out(i));
     }
     places_[clone] = {place, std::prev(places_.at(before).at)};
     backward_.insert(clone);
@@ -183,8 +177,8 @@ bool Quantizes(const Node& node) {
   return FactsOf(node).kind == OpKind::kQuantize;
 }
 
-// Whether the node makes the float of a weight that is kept as a bfloat16. Each
-// reader of the weight has such a node of its own.
+// Whether the node decodes a weight that is kept as a bfloat16. Each reader of
+// the weight has a decoding node of its own.
 bool DecodesWeight(const Node& node) {
   return node.IsOurs("DecodeMaster") ||
          (node.Is("Cast") && node.in(0)->role == Role::kParameter &&

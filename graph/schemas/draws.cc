@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "base/stochastic_rounding.h"
+#include "base/hash.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -105,6 +105,14 @@ std::vector<AttributeDefinition> DrawAttributes() {
           {"row", kInt},
           {"stride", kInt},
           {"begin", kInt}};
+}
+
+Attributes DrawsOf(const std::string& state, const ElementPlaces& at) {
+  return {{"stream", static_cast<int64_t>(Hash(state) & 0xFFFFFFFF)},
+          {"shift", at.shift},
+          {"row", at.run},
+          {"stride", at.stride},
+          {"begin", at.begin}};
 }
 
 void CheckDraws(const Node& node, size_t seed) {

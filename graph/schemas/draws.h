@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stochastic_rounding.h"
 #include "graph/schemas.h"
 
 namespace onnx_fp8 {
@@ -24,6 +25,10 @@ std::string PowerOfTwoText(int least, int bits);
 
 // `stream` (32 bits) is the tensor's; the others are ElementPlaces.
 std::vector<AttributeDefinition> DrawAttributes();
+
+// Their values for the state of that name, of which the node has the elements
+// `at`.
+Attributes DrawsOf(const std::string& state, const ElementPlaces& at);
 
 // Checks these attributes, and that `seed` and the operand behind it are an
 // int64 of rank 0 each.

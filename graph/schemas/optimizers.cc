@@ -75,12 +75,8 @@ std::string SgdBody(bool momentum) {
                 only("buffer_out = Where (taken, b, buffer)"), "}");
 }
 
-// Adam and AdamW differ in one line each for the gradient and the parameter.
-constexpr char kAdam[] = R"(
-(param, grad, exp_avg, exp_avg_sq, step, lr, grad_scale, ok)
-=> (param_out, exp_avg_out, exp_avg_sq_out) {
-  decay_f = Constant <value_float: float = @weight_decay> ()
-  lr_scale_f = Constant <value_float: float = @lr_scale> ()
+// Adam's numbers of a step, and the corrections of its moments.
+constexpr char kAdamCorrections[] = R"(
   new1_f = Constant <value_float: float = @one_minus_beta1> ()
   new2_f = Constant <value_float: float = @one_minus_beta2> ()
   eps_f = Constant <value_float: float = @eps> ()
@@ -95,6 +91,17 @@ constexpr char kAdam[] = R"(
   correction1 = Sub (one, power1)
   correction2 = Sub (one, power2)
   root_d = Sqrt (correction2)
+)";
+
+// Adam and AdamW differ in one line each for the gradient and the parameter.
+constexpr char kAdamBegin[] = R"(
+(param, grad, exp_avg, exp_avg_sq, step, lr, grad_scale, ok)
+=> (param_out, exp_avg_out, exp_avg_sq_out) {
+  decay_f = Constant <value_float: float = @weight_decay> ()
+  lr_scale_f = Constant <value_float: float = @lr_scale> ()
+)";
+
+constexpr char kAdamNumbers[] = R"(
   lr_d = Cast <to: int = 11> (lr)
   lr_scale_d = Cast <to: int = 11> (lr_scale_f)
   rate = Mul (lr_d, lr_scale_d)
@@ -149,32 +156,20 @@ constexpr char kAdamResults[] = R"(
 
 const std::string& AdamBody() {
   static const std::string body =
-      Concat(kAdam, kAdamDecay, kAdamEnd, kTaken, kAdamResults);
+      Concat(kAdamBegin, kAdamCorrections, kAdamNumbers, kAdamDecay, kAdamEnd,
+             kTaken, kAdamResults);
   return body;
 }
 
 const std::string& AdamWBody() {
   static const std::string body =
-      Concat(kAdam, kAdamWDecay, kAdamEnd, kTaken, kAdamResults);
+      Concat(kAdamBegin, kAdamCorrections, kAdamNumbers, kAdamWDecay, kAdamEnd,
+             kTaken, kAdamResults);
   return body;
 }
 
 // The maximum of an empty tensor (-Inf) becomes 0.
-constexpr char kUpdateAmax[] = R"((exp_avg, exp_avg_sq, step) => (amax) {
-  new1_f = Constant <value_float: float = @one_minus_beta1> ()
-  new2_f = Constant <value_float: float = @one_minus_beta2> ()
-  eps_f = Constant <value_float: float = @eps> ()
-  one = Constant <value = double {1}> ()
-  t = Cast <to: int = 11> (step)
-  new1_d = Cast <to: int = 11> (new1_f)
-  new2_d = Cast <to: int = 11> (new2_f)
-  beta1_d = Sub (one, new1_d)
-  beta2_d = Sub (one, new2_d)
-  power1 = Pow (beta1_d, t)
-  power2 = Pow (beta2_d, t)
-  correction1 = Sub (one, power1)
-  correction2 = Sub (one, power2)
-  root_d = Sqrt (correction2)
+constexpr char kUpdateAmax[] = R"(
   root = CastLike (root_d, exp_avg)
   eps = CastLike (eps_f, exp_avg)
   deviation = Sqrt (exp_avg_sq)
@@ -193,6 +188,12 @@ constexpr char kUpdateAmax[] = R"((exp_avg, exp_avg_sq, step) => (amax) {
   whole = Div (largest_d, correction1)
   amax = Cast <to: int = 1> (whole)
 })";
+
+const std::string& UpdateAmaxBody() {
+  static const std::string body = Concat(
+      "(exp_avg, exp_avg_sq, step) => (amax) {", kAdamCorrections, kUpdateAmax);
+  return body;
+}
 
 // Inputs: param, grad, `moments` moments, then scalars of these types. Outputs:
 // param and moments.
@@ -290,7 +291,7 @@ std::vector<OpDefinition> OptimizerOps() {
        [](Node& node) { Infer(node, 2, AdamScalars()); }, update},
       {"AdamW", adam, AdamWBody().c_str(),
        [](Node& node) { Infer(node, 2, AdamScalars()); }, update},
-      {"UpdateAmax", sizes, kUpdateAmax, InferUpdateAmax,
+      {"UpdateAmax", sizes, UpdateAmaxBody().c_str(), InferUpdateAmax,
        LateOp(OpKind::kOther)},
   };
 }

@@ -4,9 +4,9 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "graph/builder.h"
 #include "graph/op_facts.h"
+#include "graph/schemas/draws.h"
 #include "optimizers/master_format.h"
 
 namespace onnx_fp8 {
@@ -105,7 +105,7 @@ class MasterStorer {
           {correction, kept[1]});
     } else {
       kept = {b.Ours("RoundStochastic", {next, storage_.seed, storage_.number},
-                     DrawsOf(weight->name))};
+                     DrawsOf(weight->name, storage_.places(weight->name)))};
     }
     graph_.Rename(kept[0], name);
     graph_.state[binding].next = kept[0];
@@ -121,15 +121,6 @@ class MasterStorer {
 
   Attributes DTypeOfCorrection() const {
     return {{"correction", static_cast<int64_t>(storage_.correction)}};
-  }
-
-  Attributes DrawsOf(const std::string& weight) const {
-    const ElementPlaces at = storage_.places(weight);
-    return {{"stream", static_cast<int64_t>(Hash(weight) & 0xFFFFFFFF)},
-            {"shift", at.shift},
-            {"row", at.run},
-            {"stride", at.stride},
-            {"begin", at.begin}};
   }
 
   Graph& graph_;
