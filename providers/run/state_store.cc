@@ -60,6 +60,7 @@ TensorSource StateStore::Source(const std::string& name) const {
 }
 
 void StateStore::AddOutside(const Plan& plan) {
+  if (places_.folder.empty() && places_.on_host.empty()) return;
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const Value& value = *plan.states[i];
     if (!plan.bound[i] || Has(value.name)) continue;
