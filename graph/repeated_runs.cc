@@ -6,7 +6,8 @@
 namespace onnx_fp8 {
 namespace {
 
-// Most items of a block. The search compares each item with so many others.
+// A block has at most this many items. The search compares each item with as
+// many others.
 constexpr size_t kMostItems = 4096;
 
 class RunFinder {

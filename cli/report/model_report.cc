@@ -417,7 +417,7 @@ class Reporter {
     for (LayerSplit& layer : report_.layers) layer.weight = Fqn(layer.weight);
   }
 
-  // Of the step that is reported.
+  // The device that runs the step of this report.
   Device device() const { return gpu_ ? Device::kProvider : provider_.device; }
 
   // Chooses what runs again so that the step fits.

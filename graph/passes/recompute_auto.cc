@@ -18,8 +18,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// Most nodes that run again so that one value need not live, and by how many a
-// chain of them grows without being worth more.
+// A chain is the nodes that run again so that one value need not live. It has
+// at most kLongestChain nodes. The search ends a chain that has grown by
+// kIdleGrowth nodes without becoming better.
 constexpr size_t kLongestChain = 256;
 constexpr size_t kIdleGrowth = 16;
 // A round removes at least this part of the excess, so that there are few

@@ -124,7 +124,7 @@ std::map<std::string, WireBytes> WireBytesOf(const Plan& plan) {
   for (size_t i = 0; i < plan.steps.size(); i += plan.steps[i].together) {
     if (!IsCollective(*plan.steps[i].node)) continue;
     const Node& node = *plan.steps[i].node;
-    // Of all operands of the call; gathers count bytes.
+    // The elements of all operands of the call. A gather counts their bytes.
     const bool gathers = FactsOf(node).collective == Collective::kAllGather;
     int64_t count = 0, element = gathers ? 1 : BytesOfElement(*node.in(0));
     for (size_t j = i; j < i + plan.steps[i].together; ++j) {

@@ -431,8 +431,7 @@ void SetFirstValues(const std::vector<Initialization>& initializations,
 
 constexpr char kMicroCopies[] =
     "`primary_weights` fp8: each step makes the FP8 copies of weights once, "
-    "for "
-    "all of its micro-batches, and the last step's are gone";
+    "for all of its micro-batches, and the last step's are gone";
 
 std::string PrimaryRemark(const PrimaryWeights& kept) {
   if (kept.weights == 0) {
