@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A float as a bfloat16 and a signed correction of 8 or 16 bits: the bits of
-// the float are those of the bfloat16, followed by zeros, plus the correction.
-// With 16 bits every float comes back, and the bfloat16 is the nearest one,
-// away from zero in the middle. (To even, two floats would get one pair.) With
-// 8 bits the float is rounded first: it keeps 8 bits of the 16 that a bfloat16
-// lacks, to even in the middle. NaN becomes the canonical one of its sign. GPUs
-// call constexpr functions, too. The bodies of graph/schemas/masters.cc are the
-// specification.
+// A float as a bfloat16 and a signed correction of 8 or 16 bits: the float's
+// bits are the bfloat16's bits, followed by zeros, plus the correction. A
+// correction of 16 bits restores every float. The bfloat16 is then the nearest
+// one; a float in the middle of two gets the one that is farther from zero.
+// (If it got the even one, two floats would have one pair.) For a correction of
+// 8 bits the float is rounded first: it keeps 8 of the 16 bits that a bfloat16
+// lacks, and in the middle it becomes even. NaN becomes the canonical one of
+// its sign. GPUs call constexpr functions, too. The bodies of
+// graph/schemas/masters.cc are the specification.
 #pragma once
 
 #include <bit>

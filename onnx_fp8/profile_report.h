@@ -25,7 +25,7 @@ struct NodeProfile {
   double calls = 0;
   double milliseconds = 0;
   double flops = 0, bytes = 0;  // graph/node_cost.h
-  // Of these bytes: read from the host's memory, and written there again.
+  // Bytes that the node reads from the host's memory. It writes as many there.
   double host_bytes = 0;
   bool eight_bit = false;  // multiplies 8-bit floats
 };

@@ -234,7 +234,8 @@ struct MemoryInfo {
   size_t arena_bytes = 0;  // peak of activations and temporaries
   size_t naive_bytes = 0;  // the same without sharing
   size_t state_bytes = 0;  // parameters, moments, scales
-  // Of the state: in files (state_dir), or in the host's memory (offload).
+  // The part of the state that lies in files (state_dir), or in the host's
+  // memory (offload).
   size_t outside_bytes = 0;
 };
 

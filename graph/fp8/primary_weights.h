@@ -23,13 +23,13 @@ struct PrimaryWeights {
   size_t bytes = 0;                 // of all copies
 };
 
-// Lets a whole step read the FP8 copies of its weights as state, and make the
-// next ones from the next weights and scales: behind all other nodes or, with
-// `early`, behind the updates of these weights (RunEarly), if no
-// collective is needed for them. A step that is skipped leaves weights as they
-// are, and so the copies. Copies of what no step changes are made by the maker
-// alone. `name`: the name of a state, from a hint. REQUIRES: known dtypes and
-// shapes.
+// Turns the FP8 copies of weights in a whole step into state. The step reads
+// the copies, and makes the next ones from the next weights and scales: behind
+// all other nodes or, with `early`, behind the updates of these weights
+// (RunEarly), if the copies need no collective. A skipped step leaves weights
+// as they are, and so it leaves the copies. Only the maker makes the copies of
+// weights that no step changes. `name` gives a state its name, from a hint.
+// REQUIRES: known dtypes and shapes.
 PrimaryWeights KeepWeightCodes(
     Graph& step, const std::function<std::string(const std::string&)>& name,
     bool early);

@@ -16,9 +16,9 @@ void RunUpdatesEarly(Graph& graph);
 // The same for these nodes. No other nodes change their order.
 void RunEarly(Graph& graph, const std::unordered_set<const Node*>& nodes);
 
-// Moves each of these nodes before the first node that reads it, if only these
-// nodes do: its result then lives no longer than they need it. REQUIRES: the
-// graph is sorted.
+// Moves each of these nodes right before its first reader, if all of its
+// readers are among these nodes. Its result then lives only while they need it.
+// REQUIRES: the graph is sorted.
 void RunBeforeReaders(Graph& graph,
                       const std::unordered_set<const Node*>& nodes);
 

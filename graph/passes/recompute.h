@@ -27,9 +27,9 @@ struct RecomputeSpec {
   std::vector<std::string> what;
   // Whether copies of weights are made again, too: values that depend on
   // weights alone and that a chosen node reads. Not for a graph that runs
-  // several times between two updates, where they are made once. (Floats of
-  // weights that are kept as bfloat16s are made again there, too: each reader
-  // has its own.)
+  // several times between two updates, where they are made once. (A weight
+  // that is kept as a bfloat16 is decoded again there, too: each reader has a
+  // decoded copy of its own.)
   bool copies = true;
   // Whether that holds for FP8 codes, too. Not for codes that live from step to
   // step.

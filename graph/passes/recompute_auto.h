@@ -31,8 +31,8 @@ struct AutoRecompute {
   size_t rounds = 0;                // choices that were tried
 };
 
-// The step if the nodes `again` run again. The result has those of them whose
-// results the backward reads.
+// Simulates the step in which the nodes `again` run again. The result holds
+// every one of these nodes whose results the backward reads.
 AutoRecompute Weigh(const RecomputeProblem& problem,
                     const std::unordered_set<Node*>& again);
 

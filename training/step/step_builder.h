@@ -124,9 +124,9 @@ class StepBuilder {
 
 // The backward of a step computes again what the source chooses. Copies of
 // weights that a micro step reads, and FP8 copies that live from step to step,
-// are not made again. `kept`: values that
-// will live to the end of the step. Errors: as ChooseRecomputed's; a step of
-// another program, which does not say where its backward begins.
+// are not made again. `kept`: values that will live to the end of the step.
+// Errors: as ChooseRecomputed's; a step of another program, which does not say
+// where its backward begins.
 void RecomputeInStep(const StepSource& source,
                      const std::unordered_set<const Value*>& kept,
                      StepGraph* step);
