@@ -29,6 +29,12 @@ size_t MovedOperands(const Node& view) {
   return FactsOf(view).form == OpForm::kConcat ? all : std::min<size_t>(1, all);
 }
 
+bool SharesMemory(const Node& node) {
+  const OpForm form = FactsOf(node).form;
+  return (form == OpForm::kReshape || form == OpForm::kCopy) && node.in(0) &&
+         node.out(0) && !node.out(1);
+}
+
 Value* WeightBehind(Value* value) {
   std::vector<Value*> open = {value};
   // Operands of a Concat may be parts of each other, many times over.

@@ -14,6 +14,10 @@ bool IsViewOp(const Node& node);
 // one, or all of a Concat.
 size_t MovedOperands(const Node& view);
 
+// Whether the node's only result has the elements of its first operand, in
+// their order: a reshape or a copy. Both may share memory.
+bool SharesMemory(const Node& node);
+
 // The parameter (trained or frozen) that reaches `value` through views only;
 // null if there is none. If a value joins several parameters, the first.
 Value* WeightBehind(Value* value);

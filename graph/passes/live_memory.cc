@@ -4,16 +4,10 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "graph/op_facts.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
-
-bool SharesMemory(const Node& node) {
-  const OpForm form = FactsOf(node).form;
-  return (form == OpForm::kReshape || form == OpForm::kCopy) && node.in(0) &&
-         node.out(0) && !node.out(1);
-}
 
 void AddOnce(int number, std::vector<int>* list) {
   if (std::ranges::find(*list, number) == list->end()) list->push_back(number);

@@ -15,6 +15,7 @@
 #include "graph/node_notes.h"
 #include "graph/op_facts.h"
 #include "graph/passes/repeated_blocks.h"
+#include "graph/views.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -173,6 +174,19 @@ void ChooseModules(const std::vector<std::string>& globs, const Graph& graph,
   choice->text = "`recompute`: the modules that match";
 }
 
+// Adds reshapes and copies of chosen nodes' results: a kept one would keep the
+// memory of the result.
+void AddViews(const std::vector<Node*>& forward,
+              const std::unordered_set<Node*>& may,
+              std::unordered_set<Node*>* chosen) {
+  for (Node* node : forward) {
+    if (SharesMemory(*node) && may.contains(node) &&
+        chosen->contains(node->in(0)->producer)) {
+      chosen->insert(node);
+    }
+  }
+}
+
 bool Quantizes(const Node& node) {
   return FactsOf(node).kind == OpKind::kQuantize;
 }
@@ -239,13 +253,15 @@ RecomputeChoice ChooseRecomputed(const RecomputeSpec& spec, const Graph& graph,
   if (spec.what.empty() || spec.what == std::vector<std::string>{"none"}) {
     return choice;
   }
-  if (spec.what == std::vector<std::string>{"blocks"}) {
+  const bool blocks = spec.what == std::vector<std::string>{"blocks"};
+  if (blocks) {
     ChooseBlocks(forward, &choice);
   } else {
     ChooseModules(spec.what, graph, forward, &choice);
   }
   const auto may = NodesThatMayRunAgain(forward, false);
   std::erase_if(choice.nodes, [&](Node* node) { return !may.contains(node); });
+  if (!blocks) AddViews(forward, may, &choice.nodes);
   AddCopies(forward, spec, &choice.nodes);
   if (!choice.nodes.empty()) {
     choice.text += Concat("; ", choice.nodes.size(), " of ", forward.size(),

@@ -23,7 +23,8 @@ struct StepHalves {
 struct RecomputeSpec {
   // "blocks": the layers that repeat (repeated_blocks.h); of each block what
   // the next one reads is kept. Otherwise globs: the nodes of the modules that
-  // match one. Empty, or "none": nothing.
+  // match one, and reshapes and copies of their results, in whatever module
+  // these are. Empty, or "none": nothing.
   std::vector<std::string> what;
   // Whether copies of weights are made again, too: values that depend on
   // weights alone and that a chosen node reads. Not for a graph that runs

@@ -28,8 +28,7 @@ ROWWISE = ("--recipe", "rowwise", "--filter-fqns", "lm_head")
 # recomputation. Its list keeps the results of attention and of the first, third,
 # … product in 16 bits (q, k, v, output, gate, up, down). It does not name FP8
 # products, so all of them run again. The norm in front of a layer is one node
-# with the residual sum that the layer keeps, so it is kept, too. Attention's
-# own views of q, k and v keep these, so their products do not run again here.
+# with the residual sum that the layer keeps, so it is kept, too.
 ALWAYS = ("*.heads", "*.post_attention_layernorm", "*.act")
 SELECTIVE = {BF16: (*ALWAYS, "*.k_proj", "*.o_proj", "*.up_proj"),
              FP8: (*ALWAYS, "*_proj")}
@@ -199,9 +198,8 @@ def markdown(result):
         "default shares of the peaks (products 78 %, memory 92 %, attention "
         "35 %), the same for all rows. The plans compute again what the "
         "published runs do: with \"full\" each layer (`--recompute blocks`); "
-        "with \"selective\" all of a layer but its first norm, attention with "
-        "q, k and v and, in 16 bits, every second product, almost as "
-        "torchtitan's list says.", "",
+        "with \"selective\" all of a layer but its first norm, attention and, in "
+        "16 bits, every second product, as torchtitan's list says.", "",
         report.table(heads, table), "",
         *(f"{n}. {source}" for n, source in enumerate(sources, 1)), "",
         "Why rows are off by more than 15 %, by number of the row:", "",

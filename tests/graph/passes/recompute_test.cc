@@ -154,6 +154,57 @@ TEST(ChooseRecomputed, ModulesThatMatchAGlob) {
   EXPECT_THROW(Choose(*graph, {{"m.*", "tail"}}), Error);
 }
 
+// Attention reads its operands through views of its own, here without a module
+// or in another one. They would keep the products in memory.
+TEST(ChooseRecomputed, ViewsOfResultsThatRunAgain) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input x: float[2,4]
+input g: float[2,2,2]
+param w: float[4,4]
+param v: float[4,4]
+const shape: int64[3] = {2,2,2}
+const first: int64[1] = {0}
+q: float[2,4] = MatMul(x, w)
+qr: float[2,2,2] = Reshape(q, shape)
+qu: float[1,2,2,2] = Unsqueeze(qr, first)
+qi: float[1,2,2,2] = Identity(qu)
+qs: float[2,2,2] = Squeeze(qi, first)
+qf: float[2,4] = Flatten<axis=1>(qs)
+qt: float[2,2,2] = Transpose<perm=[0,2,1]>(qr)
+qn: float[2,4] = Neg(qf)
+k: float[2,4] = MatMul(x, v)
+kr: float[2,2,2] = Reshape(k, shape)
+s: float[2,2,2] = Mul(qt, kr)
+ds: float[2,2,2] = Mul(g, s)
+dk: float[2,2,2] = Mul(ds, qt)
+dq: float[2,2,2] = Mul(ds, kr)
+dx: float[2,4] = Flatten<axis=1>(dq)
+dn: float[2,4] = Mul(dx, qf)
+dm: float[2,4] = Mul(dn, qn)
+output dk
+output dm
+)");
+  graph->Find("q")->producer->name = "/attn.q/MatMul";
+  graph->Find("k")->producer->name = "/attn.k/MatMul";
+  graph->Find("qr")->producer->name = "/attn/Reshape";
+  const auto views = NodesNamed(*graph, {"q", "qr", "qu", "qi", "qs", "qf"});
+  EXPECT_EQ(Choose(*graph, {{"attn.q"}}).nodes, views);
+  // A view that the user names does not make its product run again.
+  EXPECT_EQ(Choose(*graph, {{"attn"}}).nodes,
+            NodesNamed(*graph, {"qr", "qu", "qi", "qs", "qf"}));
+  StepHalves halves(*graph, graph->Find("g"));
+  RecomputeInBackward(*graph, views, &halves.backward);
+  Verify(*graph);
+  const std::string text = Print(*graph);
+  EXPECT_NE(text.find("qf.again: float[2,4] = Flatten<axis=1>(qs.again)\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("qr.again: float[2,2,2] = Reshape(q.again, shape)\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("= Mul(dx, qf.again)\n"), std::string::npos) << text;
+}
+
 // Codes that live from step to step are no copies that the step makes, but the
 // rounded weight is.
 TEST(ChooseRecomputed, NoCodesThatAreThereAnyway) {
