@@ -5,13 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "providers/cuda/cuda_provider.h"
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/training/needed_memory.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
 
@@ -43,6 +46,7 @@ struct OffloadedRun {
   std::vector<float> losses;
   TensorMap weights;
   MemoryInfo memory;
+  std::string remarks;
 };
 
 // The third step repeats a recording. The last one goes on from a checkpoint.
@@ -54,8 +58,9 @@ OffloadedRun StepsAndRestored(SessionOptions options, bool offloads,
   {
     auto session = MakeSession(options, MakeCudaProvider());
     for (size_t i = 0; i < 3; ++i) {
-      outcome.losses.push_back(
-          session->Step(feeds[i % feeds.size()], 1e-2).loss);
+      const StepResult result = session->Step(feeds[i % feeds.size()], 1e-2);
+      outcome.losses.push_back(result.loss);
+      outcome.remarks += result.remark;
     }
     outcome.memory = session->Memory();
     session->Save(dir / "run");
@@ -123,6 +128,70 @@ TEST(OffloadedMomentsOnCuda, MayBeCodes) {
   constexpr size_t kFirst = kIn * kCodedWidth, kSecond = kCodedWidth * kClasses;
   EXPECT_EQ(away.memory.outside_bytes,
             2 * (kFirst + 4 * kFirst / 128) + 8 * kSecond);
+}
+
+constexpr int64_t kStreamWidth = 16, kStreamBlocks = 3;
+
+// A stream x of blocks, x + relu(x w) v.
+std::string WriteStream(const TempDir& dir) {
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* input = graph.AddInput("x", DType::kFloat, Shape{-1, kIn});
+  input->axis_names = {"batch", ""};
+  uint64_t seed = 0;
+  const auto layer = [&](Value* x, const std::string& name, int64_t rows) {
+    const Shape shape = {rows, kStreamWidth};
+    return b.Op("MatMul", {x, graph.AddInitializer(name + ".weight",
+                                                   Random(shape, ++seed))});
+  };
+  Value* x = layer(input, "in", kIn);
+  for (int64_t i = 0; i < kStreamBlocks; ++i) {
+    const std::string name = Concat("blocks.", i);
+    Value* h = b.Op("Relu", {layer(x, name + ".w", kStreamWidth)});
+    x = b.Add(x, layer(h, name + ".v", kStreamWidth));
+  }
+  graph.outputs = {layer(x, "out", kStreamWidth)};
+  const std::string path = dir / "stream.onnx";
+  WriteModel(graph, path);
+  return path;
+}
+
+// Activations are most of the arena of such a batch.
+constexpr int64_t kManyRows = 256;
+
+std::string HalfwayMemory(SessionOptions options, const TensorMap& feeds) {
+  options.offload = "optimizer";
+  const NeededMemory needed =
+      MemoryNeeded(options, [&](const SessionOptions& refused) {
+        MakeSession(refused, MakeCudaProvider())->Step(feeds, 1e-2);
+      });
+  EXPECT_LT(needed.least, needed.most);
+  return std::to_string(needed.halfway());
+}
+
+TEST(OffloadedMomentsOnCuda, KeepAllBitsBesideOtherChoices) {
+  TempDir dir;
+  const SessionOptions plain = Options(WriteStream(dir), "tensorwise");
+  const std::vector<TensorMap> feeds = {Batch(1, kManyRows)};
+  const OffloadedRun want = StepsAndRestored(plain, false, feeds);
+  constexpr size_t kNumbers =
+      kStreamWidth * (kIn + (2 * kStreamBlocks + 1) * kStreamWidth);
+  SessionOptions recomputes = plain, keeps_codes = plain, fits = plain;
+  recomputes.recompute = {"blocks"};
+  keeps_codes.primary_weights = "fp8";
+  fits.memory = HalfwayMemory(plain, feeds[0]);
+  for (const auto& [options, said] :
+       {std::pair{recomputes, "`recompute`: "},
+        std::pair{keeps_codes, "`primary_weights` fp8: "},
+        std::pair{fits, " run again in the backward: "}}) {
+    SCOPED_TRACE(said);
+    const OffloadedRun got = StepsAndRestored(options, true, feeds);
+    EXPECT_EQ(got.losses, want.losses);
+    ExpectSame(got.weights, want.weights);
+    EXPECT_EQ(got.memory.outside_bytes, 8 * kNumbers);
+    EXPECT_NE(got.remarks.find(said), std::string::npos) << got.remarks;
+  }
 }
 
 // The emulated device gives whole pages.

@@ -175,19 +175,6 @@ TEST(StateInFiles, NeedsAFolderThatExists) {
                        "directory");
 }
 
-TEST(StateInFiles, KeepsTheBitsOfRanksInParts) {
-  const TempDir state;
-  std::vector<RankRun> runs[2];
-  for (int in_files : {0, 1}) {
-    SessionOptions options = LargeAndSmall(in_files ? state.path() : "");
-    options.shard.what = Sharding::kParameters;
-    std::vector<Batches> steps = TokenSteps(1, 2);
-    steps.resize(2);
-    runs[in_files] = TrainRanks(2, options, steps);
-  }
-  ExpectSame(runs[0][0].weights, runs[1][0].weights);
-}
-
 TEST(PlacesOfState, BelongToOneProviderEach) {
   const TempDir dir;
   SessionOptions options = Options(WriteMlp(dir, false));

@@ -13,7 +13,6 @@
 #include "onnx_fp8/option_error.h"
 #include "providers/cpu/cpu_provider.h"
 #include "providers/run/executor.h"
-#include "tests/support/paths.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
@@ -40,7 +39,7 @@ TensorMap StateOfSession(TrainingSession& session) {
 }
 
 struct PrimaryRun {
-  std::vector<float> losses, norms;
+  std::vector<float> losses;
   TensorMap state;
   std::string remark;  // of the first step
 };
@@ -53,7 +52,6 @@ PrimaryRun RunOf(const SessionOptions& options,
     const StepResult result = session->Step(batches, 1e-2);
     EXPECT_FALSE(result.skipped) << result.cause;
     run.losses.push_back(result.loss);
-    run.norms.push_back(result.grad_norm);
     if (run.losses.size() == 1) run.remark = result.remark;
   }
   run.state = StateOfSession(*session);
@@ -62,56 +60,6 @@ PrimaryRun RunOf(const SessionOptions& options,
 
 bool Says(const std::string& remark, const char* words) {
   return remark.find(words) != std::string::npos;
-}
-
-// ---- bits
-
-struct PrimaryCase {
-  const char* recipe;
-  DType dtype;
-  bool releases, recomputes;
-};
-
-void PrintTo(const PrimaryCase& c, std::ostream* out) {
-  *out << c.recipe << " " << Name(c.dtype);
-}
-
-class PrimaryWeightBits : public testing::TestWithParam<PrimaryCase> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Recipes, PrimaryWeightBits,
-    testing::Values(PrimaryCase{"tensorwise", DType::kFloat, false, true},
-                    PrimaryCase{"tensorwise", DType::kBFloat16, true, false},
-                    PrimaryCase{"rowwise", DType::kFloat, true, true},
-                    PrimaryCase{"rowwise_with_gw_hp", DType::kBFloat16, false,
-                                false},
-                    PrimaryCase{"delayed", DType::kFloat, true, false},
-                    PrimaryCase{"delayed", DType::kBFloat16, false, true},
-                    PrimaryCase{"blockwise", DType::kBFloat16, true, true},
-                    PrimaryCase{"mxfp8", DType::kFloat, false, true}),
-    [](const auto& info) {
-      return std::string(info.param.recipe) + "_" + Name(info.param.dtype);
-    });
-
-TEST_P(PrimaryWeightBits, AreThoseOfARunThatQuantizesInEachStep) {
-  const PrimaryCase& c = GetParam();
-  SessionOptions options =
-      Options(SourcePath("samples/gpt_tiny/gpt_tiny.onnx"), c.recipe);
-  options.dtype = c.dtype;
-  std::vector<Batches> steps = TokenSteps(1, 1);
-  steps.resize(2);
-  const PrimaryRun want = RunOf(options, steps);
-  options.optimizer.release_gradients = c.releases;
-  if (c.recomputes) options.recompute = {"blocks"};
-  const PrimaryRun got = RunOf(WithPrimary(options), steps);
-  EXPECT_EQ(got.losses, want.losses);
-  EXPECT_EQ(got.norms, want.norms);
-  ExpectSame(got.state, want.state);
-  EXPECT_TRUE(Says(got.remark,
-                   "weights live from step to step as FP8 codes "
-                   "and scales ("))
-      << got.remark;
-  EXPECT_FALSE(Says(want.remark, "`primary_weights`")) << want.remark;
 }
 
 // ---- what changes weights outside of a step

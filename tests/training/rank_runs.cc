@@ -6,6 +6,7 @@
 #include "providers/cpu/cpu_provider.h"
 #include "tests/support/thread_ranks.h"
 #include "training/session/make_session.h"
+#include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
 
@@ -57,6 +58,18 @@ std::vector<RankRun> TrainRanks(const Mesh& mesh, const SessionOptions& options,
   });
   for (const RankRun& run : runs) ExpectSame(run.weights, runs[0].weights);
   return runs;
+}
+
+TensorMap StateIn(const std::string& folder) {
+  const auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
+  TensorMap state;
+  for (const auto& [name, tensor] : checkpoint->state) {
+    state[name] = tensor.Clone();
+  }
+  for (const auto& [name, tensor] : checkpoint->shards) {
+    state[name] = tensor.Whole();
+  }
+  return state;
 }
 
 std::vector<Batches> TokenSteps(size_t micro_batches, int64_t samples) {

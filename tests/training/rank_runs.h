@@ -37,6 +37,9 @@ inline std::vector<RankRun> TrainRanks(int size, const SessionOptions& options,
   return TrainRanks(Mesh{.dp = size}, options, steps);
 }
 
+// All tensors of the newest checkpoint in the folder, whole.
+TensorMap StateIn(const std::string& folder);
+
 // Four steps of tokens for the fixtures of language models.
 std::vector<Batches> TokenSteps(size_t micro_batches = 1, int64_t samples = 4);
 

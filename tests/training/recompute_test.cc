@@ -3,8 +3,6 @@
 // Sessions whose backward computes again what the forward does not keep: bits
 // are as without it.
 #include <cmath>
-#include <functional>
-#include <regex>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/training/corpus_case.h"
+#include "tests/training/needed_memory.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
@@ -157,36 +156,9 @@ TEST(RecomputedSteps, NeedLessMemory) {
   }
 }
 
-// Bytes that a step needs if all that helps is computed again, and if nothing
-// is.
-struct Needed {
-  size_t least = 0, most = 0;
-};
-
-// `train` trains with these options. With one byte of memory it is refused.
-Needed BytesNeeded(SessionOptions options,
-                   const std::function<void(const SessionOptions&)>& train) {
-  options.memory = "1";
-  try {
-    train(options);
-    ADD_FAILURE() << "a step fits into one byte";
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    const std::regex numbers(
-        "into 1 bytes \\(`memory`\\), got one that needs (\\d+) bytes(?: with "
-        "all that helps computed again, and (\\d+) without it)?; ");
-    std::smatch found;
-    if (std::regex_search(text, found, numbers)) {
-      const size_t least = std::stoul(found[1]);
-      return {least, found[2].matched ? std::stoul(found[2]) : least};
-    }
-    ADD_FAILURE() << text;
-  }
-  return {};
-}
-
-Needed BytesOfStep(const SessionOptions& options, const Batches& batches) {
-  return BytesNeeded(options, [&](const SessionOptions& own) {
+NeededMemory BytesOfStep(const SessionOptions& options,
+                         const Batches& batches) {
+  return MemoryNeeded(options, [&](const SessionOptions& own) {
     TrainingSession::Create(own)->Step(batches, 1e-3);
   });
 }
@@ -197,9 +169,9 @@ TEST(RecomputedSteps, FitIntoMemoryWithTheSameBits) {
     SCOPED_TRACE(recipe);
     SessionOptions options = GptOptions(recipe, {});
     const Outcome whole = Train(*TrainingSession::Create(options), steps);
-    const Needed needed = BytesOfStep(options, steps[0]);
+    const NeededMemory needed = BytesOfStep(options, steps[0]);
     EXPECT_LT(needed.least, needed.most);
-    const size_t middle = (needed.least + needed.most) / 2;
+    const size_t middle = needed.halfway();
     for (size_t memory : {needed.least, middle, needed.most}) {
       options.memory = std::to_string(memory);
       const Outcome tight = Train(*TrainingSession::Create(options), steps);
@@ -240,10 +212,10 @@ TEST(RecomputedSteps, FitMicroBatchesIntoMemory) {
   SessionOptions options = GptOptions("tensorwise", {});
   options.grad_accum = 2;
   const std::vector<Batches> steps = {TokenSteps(2, 64)[0]};
-  const Needed needed = BytesOfStep(options, steps[0]);
+  const NeededMemory needed = BytesOfStep(options, steps[0]);
   EXPECT_LT(needed.least, needed.most);
   const Outcome whole = Train(*TrainingSession::Create(options), steps);
-  options.memory = std::to_string((needed.least + needed.most) / 2);
+  options.memory = std::to_string(needed.halfway());
   const Outcome tight = Train(*TrainingSession::Create(options), steps);
   ExpectEqual(whole, tight);
   EXPECT_NE(tight.remark.find("run again in the backward: "),
@@ -282,7 +254,7 @@ TEST(RecomputedSteps, OfAFileFitIntoMemory) {
       .Write({{"input_ids", {16, 12}}}, {}, dir / "step.onnx");
   SessionOptions options;
   options.model = dir / "step.onnx";
-  const Needed needed = BytesOfStep(options, TokenSteps(1, 16)[0]);
+  const NeededMemory needed = BytesOfStep(options, TokenSteps(1, 16)[0]);
   EXPECT_LT(needed.least, needed.most);
 }
 
@@ -331,10 +303,10 @@ TEST(RecomputedSteps, FitIntoTheMemoryOfRanks) {
       SessionOptions options = GptOptions("tensorwise", {});
       options.shard.what = what;
       const std::vector<RankRun> whole = TrainRanks(mesh, options, steps);
-      const Needed needed = BytesNeeded(
+      const NeededMemory needed = MemoryNeeded(
           options,
           [&](const SessionOptions& own) { TrainRanks(mesh, own, steps); });
-      options.memory = std::to_string((needed.least + needed.most) / 2);
+      options.memory = std::to_string(needed.halfway());
       const std::vector<RankRun> tight = TrainRanks(mesh, options, steps);
       EXPECT_EQ(tight[0].steps[0].loss, whole[0].steps[0].loss);
       ExpectSame(tight[0].weights, whole[0].weights);
@@ -375,11 +347,12 @@ TEST(RecomputedSteps, RanksHaveOneChoice) {
   options.shard.what = Sharding::kParameters;
   const std::vector<StepResult> whole = UnevenSteps(options);
   const Batches large = TokenSteps(1, 64)[0];
-  const Needed needed = BytesNeeded(options, [&](const SessionOptions& own) {
-    TrainRanks(2, own, {large});  // 32 samples each
-  });
+  const NeededMemory needed =
+      MemoryNeeded(options, [&](const SessionOptions& own) {
+        TrainRanks(2, own, {large});  // 32 samples each
+      });
   // With the least, the second step gathers in another order than the first.
-  for (size_t bytes : {(needed.least + needed.most) / 2, needed.least}) {
+  for (size_t bytes : {needed.halfway(), needed.least}) {
     SCOPED_TRACE(bytes);
     options.memory = std::to_string(bytes);
     const std::vector<StepResult> tight = UnevenSteps(options);
@@ -411,9 +384,9 @@ TEST(RecomputedSteps, CountTheMomentsOfDividedLayersInParts) {
       held = memory.state_bytes + zeros + memory.arena_bytes;
     }
   });
-  const Needed needed = BytesNeeded(options, [&](const SessionOptions& own) {
-    TrainRanks(mesh, own, {batches});
-  });
+  const NeededMemory needed = MemoryNeeded(
+      options,
+      [&](const SessionOptions& own) { TrainRanks(mesh, own, {batches}); });
   // Whole moments would be two more of these five parts.
   EXPECT_LT(static_cast<double>(needed.most), 1.1 * static_cast<double>(held));
 }

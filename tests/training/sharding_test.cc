@@ -11,7 +11,6 @@
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
-#include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -261,17 +260,6 @@ Saved TrainAndSave(int size, Sharding what, const std::string& model,
     if (ranks.rank() == 0) saved = {weights, loss};
   });
   return saved;
-}
-
-// All tensors of the newest checkpoint, whole.
-TensorMap StateIn(const std::string& folder) {
-  auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
-  TensorMap state;
-  for (auto& [name, tensor] : checkpoint->state) state[name] = tensor.Clone();
-  for (auto& [name, tensor] : checkpoint->shards) {
-    state[name] = tensor.Rows(0, tensor.shape[0]);
-  }
-  return state;
 }
 
 TEST(Sharding, AnyMeshReadsACheckpoint) {
