@@ -158,7 +158,7 @@ std::string WriteStream(const TempDir& dir) {
 }
 
 // Activations are most of the arena of such a batch.
-constexpr int64_t kManyRows = 256;
+constexpr int64_t kManyRows = 128;
 
 std::string HalfwayMemory(SessionOptions options, const TensorMap& feeds) {
   options.offload = "optimizer";

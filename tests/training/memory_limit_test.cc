@@ -3,13 +3,13 @@
 // Sessions on a device that has no more memory than `memory` says: what is
 // accepted never runs out of it, and what is refused takes none.
 #include <memory>
-#include <regex>
 #include <string>
 
 #include "base/check.h"
 #include "tests/providers/device_provider.h"
 #include "tests/providers/limited_provider.h"
 #include "tests/support/paths.h"
+#include "tests/training/needed_memory.h"
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
@@ -40,38 +40,24 @@ SessionOptions OptionsOf(const LimitCase& c) {
   return options;
 }
 
-// Bytes that a step of these options needs, without the reserve: if all that
-// helps is computed again, and if nothing is.
-struct StepBytes {
-  size_t least = 0, most = 0;
-};
-
-// With one byte the step is refused, before it takes any memory.
-StepBytes BytesOfSteps(const LimitCase& c, const Batches& batches) {
-  SessionOptions options = OptionsOf(c);
-  options.memory = "1";
-  const auto account = std::make_shared<MemoryAccount>();
-  auto session =
-      MakeSession(options, MakeLimitedProvider(MakeDeviceProvider(), account));
-  const size_t held = account->most_used;
-  try {
-    session->Step(batches, 1e-3);
-    ADD_FAILURE() << "a step fits into one byte";
-  } catch (const Error& error) {
-    EXPECT_EQ(account->most_used, held);
-    EXPECT_EQ(session->step(), 0);
-    const std::string text = error.what();
-    const std::regex numbers(
-        "got one that needs (\\d+) bytes \\(\\d+ of them in reserve\\) with "
-        "all that helps computed again, and (\\d+) without it; ");
-    std::smatch found;
-    if (std::regex_search(text, found, numbers)) {
-      return {std::stoul(found[1]) - kDeviceReserve,
-              std::stoul(found[2]) - kDeviceReserve};
-    }
-    ADD_FAILURE() << text;
-  }
-  return {};
+// What a step of these options needs, without the reserve. With one byte it is
+// refused before it takes any memory.
+NeededMemory BytesOfSteps(const LimitCase& c, const Batches& batches) {
+  NeededMemory needed =
+      MemoryNeeded(OptionsOf(c), [&](const SessionOptions& refused) {
+        const auto account = std::make_shared<MemoryAccount>();
+        auto session = MakeSession(
+            refused, MakeLimitedProvider(MakeDeviceProvider(), account));
+        const size_t held = account->most_used;
+        const std::string error =
+            ErrorOf([&] { session->Step(batches, 1e-3); });
+        EXPECT_EQ(account->most_used, held);
+        EXPECT_EQ(session->step(), 0);
+        Check(error.empty(), error);
+      });
+  needed.least -= kDeviceReserve;
+  needed.most -= kDeviceReserve;
+  return needed;
 }
 
 // A session for which the plan may take these bytes, and a device that has
@@ -109,10 +95,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(LimitedMemory, IsEnoughForAllThatIsAccepted) {
   const LimitCase& c = GetParam();
   const Batches batches = TokenSteps(static_cast<size_t>(c.micro), kSamples)[0];
-  const StepBytes needed = BytesOfSteps(c, batches);
+  const NeededMemory needed = BytesOfSteps(c, batches);
   EXPECT_LT(needed.least, needed.most);
-  for (size_t bytes :
-       {needed.least, (needed.least + needed.most) / 2, needed.most}) {
+  for (size_t bytes : {needed.least, needed.halfway(), needed.most}) {
     SCOPED_TRACE(bytes);
     LimitedSession limited(c, bytes);
     EXPECT_FALSE(limited.session->Step(batches, 1e-3).skipped);
