@@ -7,7 +7,7 @@
 namespace onnx_fp8 {
 
 // Lets the kernel of an update read and write moments as the state keeps them
-// (KernelTraits::coded_moments): the nodes that decode them join the update,
+// (KernelTraits::coded_state): the nodes that decode them join the update,
 // and so do the nodes that encode the new ones (Cast, RoundStochastic,
 // DecodeMoment, EncodeMoment, EncodeSecondMoment). Either all moments of an
 // update join, or none does. UpdateAmax, which measures the update by these
