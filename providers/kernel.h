@@ -182,9 +182,9 @@ struct KernelTraits {
   bool moves = false;
   // It draws random values: it reads the number of the draw.
   bool draws = false;
-  // It updates a parameter, and also reads and writes moments that are kept as
-  // bfloat16 or as codes; join_moments.h asks.
-  bool coded_moments = false;
+  // It updates a parameter, and also reads and writes the parameter and moments
+  // that are kept in fewer bytes; join_masters.h and join_moments.h ask.
+  bool coded_state = false;
   // It multiplies two 8-bit operands, inputs 0 and 2, unless both are
   // float8e5m2; check_products.h asks.
   bool one_e5m2 = false;

@@ -7,8 +7,9 @@
 
 namespace onnx_fp8 {
 
-// The attributes of ops that draw, which an update that JoinMoments has joined
-// has, too.
+// The attributes of ops that draw, which an update has, too, if such an op has
+// joined it (join_masters.h, join_moments.h). The stream of a parameter is then
+// `master_stream`.
 struct DrawSettings {
   uint32_t stream;
   ElementPlaces places;
@@ -16,7 +17,8 @@ struct DrawSettings {
   bool operator==(const DrawSettings&) const = default;
 };
 
-inline DrawSettings DrawSettingsOf(const KernelContext& ctx) {
+inline DrawSettings DrawSettingsOf(const KernelContext& ctx,
+                                   const char* stream = "stream") {
   const ElementPlaces places = {
       .shift = ctx.Int("shift", 0),
       .run = ctx.Int("row", 1),
@@ -26,7 +28,7 @@ inline DrawSettings DrawSettingsOf(const KernelContext& ctx) {
   Check(places.IsValid(), "[", ctx.Where(),
         "] expected a row from 1 on, and a shift, a stride ",
         "and a begin from 0 on");
-  return {static_cast<uint32_t>(ctx.Int("stream", 0)), places};
+  return {static_cast<uint32_t>(ctx.Int(stream, 0)), places};
 }
 
 }  // namespace onnx_fp8

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/passes/join_moments.h"
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "graph/op_facts.h"
@@ -22,7 +24,7 @@ bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
 
 // Whether the node measures the update by the moments that it makes.
 bool Measures(const Node& node, const Node& update) {
-  if (!node.IsOurs("UpdateAmax") || update.outputs().size() != 3) return false;
+  if (!node.IsOurs("UpdateAmax") || update.outputs().size() < 3) return false;
   bool alike = true;
   for (const char* name : {"one_minus_beta1", "one_minus_beta2", "eps"}) {
     alike &= node.Float(name, 0) == update.Float(name, 0);
@@ -70,12 +72,34 @@ bool AreCodes(const Node& decode, const Node& encode, const Value* ok) {
          encode.in(3) == ok;
 }
 
+// The only operand that is a bool.
+const Value* OkOf(const Node& update) {
+  for (const Value* operand : update.inputs()) {
+    if (operand && operand->dtype == DType::kBool) return operand;
+  }
+  return nullptr;
+}
+
+// A joined parameter (join_masters.h) may have a correction.
+size_t CountMoments(const Node& update) {
+  return update.outputs().size() - 1 - (update.Has("correction") ? 1 : 0);
+}
+
+// Whether the draws' elements lie where a joined parameter's do: an update has
+// one set of these attributes.
+bool HasPlacesOf(const Node& update, const Node& encode) {
+  return std::ranges::all_of(
+      std::array{"shift", "row", "stride", "begin"}, [&](const char* name) {
+        return !update.Has(name) || update.Int(name, 0) == encode.Int(name, 0);
+      });
+}
+
 // Nothing unless each moment of the update has its codec, which nobody else
 // reads, all are of one kind, and the second one alone draws.
 std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
-  const Value* ok = update.inputs().back();
+  const Value* ok = OkOf(update);
   std::vector<Codec> codecs;
-  for (size_t i = 1; i < update.outputs().size(); ++i) {
+  for (size_t i = 1; i <= CountMoments(update); ++i) {
     const Value *in = update.in(kFirstMoment + i - 1), *out = update.out(i);
     Node* decode = in->producer;
     Node* encode = out ? EncoderOf(graph, out, update) : nullptr;
@@ -85,6 +109,7 @@ std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
     const bool like_first = i == 1 || decode->op == codecs[0].decode->op;
     const bool is_second = i == 2;
     if (!fits || !like_first || Draws(*encode) != is_second) return {};
+    if (is_second && !HasPlacesOf(update, *encode)) return {};
     codecs.push_back({decode, encode});
   }
   return codecs;
@@ -142,7 +167,7 @@ void JoinMoments(Graph& graph, const KernelRegistry& kernels) {
   for (Node& node : graph.nodes()) {
     if (FactsOf(node).kind != OpKind::kParameterUpdate) continue;
     const KernelEntry* entry = kernels.Find(node.domain, node.op);
-    if (entry && entry->traits.coded_moments) updates.push_back(&node);
+    if (entry && entry->traits.coded_state) updates.push_back(&node);
   }
   for (Node* update : updates) {
     Join(graph, *update, CodecsOf(graph, *update));

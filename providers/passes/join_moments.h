@@ -7,12 +7,13 @@
 namespace onnx_fp8 {
 
 // Lets the kernel of an update read and write moments as the state keeps them
-// (KernelTraits::coded_moments): the nodes that decode them join the update,
+// (KernelTraits::coded_state): the nodes that decode them join the update,
 // and so do the nodes that encode the new ones (Cast, RoundStochastic,
 // DecodeMoment, EncodeMoment, EncodeSecondMoment). Either all moments of an
 // update join, or none does. UpdateAmax, which measures the update by these
-// moments, joins, too. No bit changes. Behind its own operands the update then
-// has
+// moments, joins, too. Draws must have the places of a joined parameter's draws
+// (join_masters.h), if it draws. No bit changes. Behind its own operands the
+// update then has
 //   seed, update    of draws, if a moment draws, with their attributes
 //   scale…          of each moment, if they are codes
 // and behind its own results the new scales, in the same order, and the result

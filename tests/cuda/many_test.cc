@@ -172,6 +172,16 @@ INSTANTIATE_TEST_SUITE_P(
                   "row=2, shift=3, stream=1{K}, stride=1{K}>"
                   "(x#, g#, h#, k#, step, lr, clip, ok, seed, step)",
                   6},
+        // These parameters begin at 0.
+        OneOfMany{"AdamWOfMasters",
+                  "input w#: bfloat16[{R},{C}]\n"
+                  "input c#: int8[{R},{C}]\n"
+                  "p#: bfloat16[{R},{C}], n#: float[{R},{C}], "
+                  "u#: float[{R},{C}], d#: int8[{R},{C}] "
+                  "= onnx_fp8.AdamW<correction=3, eps=0.1, lr_scale=0.5, {W}, "
+                  "one_minus_beta1=0.125, one_minus_beta2=0.25>"
+                  "(w#, g#, m#, v#, step, lr, clip, ok, c#)",
+                  6},
         OneOfMany{"SGDMomentum",
                   "p#: float[{R},{C}], n#: float[{R},{C}] = "
                   "onnx_fp8.SGDMomentum<momentum=0.5, nesterov=1, lr_scale=0.5,"

@@ -419,9 +419,10 @@ struct SizeCase {
   size_t bytes;
 };
 
-// Seven factors, the key of the draws, the four numbers of its places, the
-// correction of the first moment and the largest update.
-constexpr size_t kBytesOfAnUpdate = 8 * 4 + 4 * 8 + 2 * 8;
+// Seven factors, the two keys of draws and four bytes of padding, the four
+// numbers of their places, the correction of the first moment and the largest
+// update.
+constexpr size_t kBytesOfAnUpdate = 10 * 4 + 4 * 8 + 2 * 8;
 
 TEST(Workspaces, SumsAndListsLieThere) {
   constexpr char kInputs[] = R"(graph "g" opset 23

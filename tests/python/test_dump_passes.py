@@ -10,7 +10,7 @@ LOSS = ["--loss", "cross_entropy"]
 CE = [*LOSS, "--batch-size", 2]
 IMPORT = ["ReadModel", "ComputeInFloat", "SeparateTensors", "SetBatchNormMode", "MarkParameters"]
 FORWARD = ["NormalizeLinear", "SliceBeforeProduct", "FuseRotary", "FuseAttention", "KeepRowOrder", "FuseActivations", "FuseNorms"]
-FIT = ["ExpandMissing", "CheckProducts", "JoinMoments", "MakeKMajor", "StoreMxScales", "StoreNarrow", "PadOperands", "FuseQuantize",
+FIT = ["ExpandMissing", "CheckProducts", "JoinMasters", "JoinMoments", "MakeKMajor", "StoreMxScales", "StoreNarrow", "PadOperands", "FuseQuantize",
        "JoinOrientations", "FuseColumnSums", "AddToSums", "JoinLossGradient"]
 END = ["Sort", "FoldTranspose", "RemoveDeadCode", "ChunkLoss"]
 BACKWARD = ["BuildBackward", "RemoveStraightThrough", "FuseBiasGradients", "Fp8Rewrite", "DropIdleAmaxes"]

@@ -144,36 +144,52 @@ TEST(Masters, SplitOnesTrainAsFloatsUnderAutocast) {
   ExpectSame(split->ReadWeights(), floats->ReadWeights());
 }
 
-// Only the update decodes a float.
-TEST(Masters, UnderAutocastProductsReadTheHalvesInTheirPlace) {
+// The nodes of a planned step that decode weights, and the updates that read
+// the halves themselves.
+struct ReadersOfHalves {
+  int64_t decodes = 0, updates = 0;
+};
+
+ReadersOfHalves ReadersIn(const SessionOptions& options) {
+  PassRunner runner = MakePassRunner(options);
+  const TrainingModel model = LoadTrainingModel(options, runner);
+  auto evaluator = MakeEvaluator();
+  auto provider = MakeCpuProvider();
+  const StepGraph step =
+      BuildStepGraph(MakeStepSource(options, model, *evaluator, runner),
+                     StepKind::kTrain, {{"x", {6, kIn}}});
+  EXPECT_EQ(step.masters.substr(0, step.masters.find(':')),
+            Concat("`master` ", options.optimizer.master));
+  FitToKernels(*step.graph, provider->Kernels(), options, *evaluator, runner);
+  const Plan plan =
+      MakePlan(*step.graph, provider->Kernels(), provider->device());
+  ReadersOfHalves readers;
+  for (const Step& each : plan.steps) {
+    const Value* read = each.node->in(0);
+    if (!read || read->role != Role::kParameter) continue;
+    readers.updates += each.node->IsOurs("AdamW");
+    if (!each.node->Is("Cast") && !each.node->IsOurs("DecodeMaster")) continue;
+    ++readers.decodes;
+    EXPECT_EQ(each.node->out(0)->uses.size(), 1u);
+    EXPECT_TRUE(each.node->out(0)->uses[0]->IsOurs("AdamW"));
+  }
+  return readers;
+}
+
+// If the pass is left out, the updates decode floats, but nobody else.
+TEST(Masters, UnderAutocastAllReadTheHalvesInTheirPlace) {
   TempDir dir;
   for (const char* master : kMasterFormats) {
+    SCOPED_TRACE(master);
     SessionOptions options = MasterOptions(WriteMlp(dir, false), master);
     options.dtype = DType::kBFloat16;
-    PassRunner runner = MakePassRunner(options);
-    const TrainingModel model = LoadTrainingModel(options, runner);
-    auto evaluator = MakeEvaluator();
-    auto provider = MakeCpuProvider();
-    const StepGraph step =
-        BuildStepGraph(MakeStepSource(options, model, *evaluator, runner),
-                       StepKind::kTrain, {{"x", {6, kIn}}});
-    FitToKernels(*step.graph, provider->Kernels(), options, *evaluator, runner);
-    const Plan plan =
-        MakePlan(*step.graph, provider->Kernels(), provider->device());
-    int64_t decoded = 0;
-    for (const Step& each : plan.steps) {
-      const Value* read = each.node->in(0);
-      const bool weight = read && read->role == Role::kParameter;
-      const bool decodes =
-          each.node->Is("Cast") || each.node->IsOurs("DecodeMaster");
-      if (!weight || !decodes) continue;
-      ++decoded;
-      ASSERT_EQ(each.node->out(0)->uses.size(), 1u);
-      EXPECT_TRUE(each.node->out(0)->uses[0]->IsOurs("AdamW")) << master;
-    }
-    EXPECT_EQ(decoded, 2) << master;
-    EXPECT_EQ(step.masters.substr(0, step.masters.find(':')),
-              Concat("`master` ", master));
+    const ReadersOfHalves joined = ReadersIn(options);
+    EXPECT_EQ(joined.decodes, 0);
+    EXPECT_EQ(joined.updates, 2);
+    options.skip_passes = {"JoinMasters"};
+    const ReadersOfHalves apart = ReadersIn(options);
+    EXPECT_EQ(apart.decodes, 2);
+    EXPECT_EQ(apart.updates, 0);
   }
 }
 
@@ -221,7 +237,7 @@ TEST(Masters, ACheckpointOfOthersIsRefused) {
   }
 }
 
-TEST(Masters, NeitherBodiesNorEarlyUpdatesChangeABit) {
+TEST(Masters, NeitherPassesNorBodiesNorEarlyUpdatesChangeABit) {
   TempDir dir;
   const std::string model = WriteMlp(dir, false);
   const std::pair<const char*, const char*> cases[] = {
@@ -232,6 +248,9 @@ TEST(Masters, NeitherBodiesNorEarlyUpdatesChangeABit) {
     options.optimizer.weight_decay = 0.1;
     options.optimizer.moments = "bfloat16";
     const TensorMap held = StateOfMasters(options, 2);
+    options.skip_passes = {"JoinMasters"};
+    ExpectSame(StateOfMasters(options, 2), held);
+    options.skip_passes = {};
     options.expand = {"EncodeMaster", "DecodeMaster", "RoundStochastic"};
     ExpectSame(StateOfMasters(options, 2), held);
     options.expand = {};
@@ -387,6 +406,26 @@ TEST(Masters, RanksThatDivideStateKeepWhatOneDoes) {
     const TensorMap want = TrainSteps(options, shares(1)).weights;
     options.shard.what = what;
     ExpectSame(TrainRanks(2, options, shares(2))[0].weights, want);
+  }
+}
+
+// Sums over ranks have the same order with whole state and with parts. The last
+// part of the first weight is shorter, and the second one's is empty.
+TEST(Masters, ThreeRanksThatDivideStateKeepTheBitsOfWholeState) {
+  TempDir dir;
+  const std::string model = WriteMlp(dir, false);
+  const std::vector<Batches> steps = {{Batch(1, 7)}, {Batch(2, 7)}};
+  for (const char* master : kMasterFormats) {
+    SCOPED_TRACE(master);
+    SessionOptions options = MasterOptions(model, master);
+    options.optimizer.moments = "bfloat16";
+    const RankRun whole = TrainRanks(3, options, steps)[0];
+    for (Sharding what : {Sharding::kOptimizer, Sharding::kParameters}) {
+      options.shard.what = what;
+      const RankRun parts = TrainRanks(3, options, steps)[0];
+      ExpectSame(parts.weights, whole.weights);
+      EXPECT_EQ(parts.steps[1].loss, whole.steps[1].loss);
+    }
   }
 }
 

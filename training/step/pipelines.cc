@@ -44,6 +44,7 @@
 #include "providers/passes/fuse_column_sums.h"
 #include "providers/passes/fuse_quantize.h"
 #include "providers/passes/join_loss_gradient.h"
+#include "providers/passes/join_masters.h"
 #include "providers/passes/join_moments.h"
 #include "providers/passes/join_orientations.h"
 #include "providers/passes/k_major.h"
@@ -286,6 +287,7 @@ Passes KernelPasses(const KernelRegistry& kernels,
                         options.strict ? Missing::kLeave : Missing::kExpand);
         }},
        {"CheckProducts", [&](Graph& g) { CheckProducts(g, kernels); }},
+       {"JoinMasters", [&](Graph& g) { JoinMasters(g, kernels); }, kMaySkip},
        {"JoinMoments", [&](Graph& g) { JoinMoments(g, kernels); }, kMaySkip},
        {"MakeKMajor", [&](Graph& g) { MakeKMajor(g, kernels); }, kMaySkip},
        {"StoreMxScales", [&](Graph& g) { StoreMxScales(g, kernels); },

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels of graph/schemas/optimizers.cc: one pass over memory per parameter,
-// with operations in the order of the bodies. Moments that are kept as bfloat16
-// or as codes (join_moments.h) are floats in a buffer while they are updated.
+// with operations in the order of the bodies. Parameters and moments that are
+// kept in fewer bytes (join_masters.h, join_moments.h) are floats in a buffer
+// while they are updated.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,12 +12,14 @@
 
 #include "graph/moment_shapes.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/master_codec.h"
 #include "providers/cpu/math/moment_codec.h"
 #include "providers/cpu/math/round_stochastic.h"
 #include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
 #include "providers/ops/arguments.h"
 #include "providers/ops/element_places.h"
+#include "providers/ops/update_layout.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,89 +30,88 @@ struct Scalars {
   double rate = 0;  // lr · lr_scale
   double grad_scale = 1;
   bool ok = true;
-  uint32_t key = 0;  // of the draws, if moments are no floats
+  // Of the draws, if the parameter or moments are rounded by them.
+  uint32_t master_key = 0, key = 0;
 };
 
-// Operands and results of an update with `moments` moments. The operands of the
-// body come first: parameter, gradient, moments, [step], lr, grad_scale, ok. An
-// update whose moments are bfloat16 or codes has more (join_moments.h).
-struct Layout {
-  size_t moments;
-  bool has_step;
-  DType kept;             // of the moments
-  bool measured = false;  // the last result is UpdateAmax's
-
-  size_t tensors() const { return 2 + moments; }
-  size_t seed() const { return tensors() + (has_step ? 4 : 3); }
-  bool coded() const { return IsHalf(kept) || IsFloat8(kept); }
-  bool draws() const { return coded() && has_step; }
-  // The first operand and result with scales.
-  size_t scales_in() const { return seed() + (draws() ? 2 : 0); }
-  size_t scales_out() const { return 1 + moments; }
-  size_t scales() const { return IsFloat8(kept) ? moments : 0; }
-  size_t amax_out() const { return scales_out() + scales(); }
+// The dtypes and shapes that a node's parameter and layout ask for.
+struct Wanted {
+  DType floats, moment;
+  Shape shape, scales;
 };
 
-Layout LayoutOf(const KernelContext& ctx, size_t moments, bool has_step) {
-  Layout layout{moments, has_step, DType::kUndefined};
-  if (moments > 0 && ctx.HasIn(2)) {
-    const DType dtype = ctx.In(2).dtype();
-    if (dtype == DType::kBFloat16 || dtype == DType::kE4M3) layout.kept = dtype;
-  }
-  layout.measured =
-      layout.draws() && ctx.num_outputs() == layout.amax_out() + 1;
-  return layout;
+Wanted WantedBy(const KernelContext& ctx, const UpdateLayout& layout) {
+  Check(ctx.HasIn(0), "[", ctx.Where(), "] lacks input 0");
+  const Tensor& parameter = ctx.In(0);
+  Wanted wanted = {.shape = parameter.shape()};
+  wanted.floats = layout.halves ? DType::kFloat : parameter.dtype();
+  wanted.moment = layout.coded_moments() ? layout.kept : wanted.floats;
+  Check(layout.scales() == 0 || parameter.rank() >= 2, "[", ctx.Where(),
+        "] expected codes of rank 2 or more");
+  if (layout.scales() > 0) wanted.scales = MomentScaleShape(wanted.shape);
+  return wanted;
+}
+
+bool IsLike(const Tensor& t, DType dtype, const Shape& shape) {
+  return t.dtype() == dtype && t.shape() == shape;
 }
 
 // Errors: an operand or a result of another number, dtype or shape.
-void CheckOperands(KernelContext& ctx, const Layout& layout) {
-  const size_t inputs = layout.scales_in() + layout.scales();
-  const size_t outputs = layout.amax_out();
+void CheckOperands(KernelContext& ctx, const UpdateLayout& layout) {
+  const size_t inputs = layout.inputs(), outputs = layout.amax_out();
   Check(ctx.num_inputs() == inputs &&
             ctx.num_outputs() == outputs + (layout.measured ? 1 : 0),
         "[", ctx.Where(), "] expected ", inputs, " inputs and ", outputs,
         " outputs");
-  for (size_t i = 0; i < inputs; ++i) {
-    Check(ctx.HasIn(i), "[", ctx.Where(), "] lacks input ", i);
-  }
-  const Shape& shape = ctx.In(0).shape();
-  Check(layout.scales() == 0 || shape.size() >= 2, "[", ctx.Where(),
-        "] expected codes of rank 2 or more");
-  const Shape scales = layout.scales() > 0 ? MomentScaleShape(shape) : Shape{};
-  auto fits = [&](const Tensor& t, bool moment, bool scale) {
-    if (scale) return t.dtype() == DType::kFloat && t.shape() == scales;
-    const DType dtype =
-        moment && layout.coded() ? layout.kept : ctx.In(0).dtype();
-    return t.dtype() == dtype && t.shape() == shape;
+  const Wanted wanted = WantedBy(ctx, layout);
+  auto fits = [&](const Tensor& t, size_t i) {
+    if (i >= layout.scales_in()) return IsLike(t, DType::kFloat, wanted.scales);
+    if (layout.splits() && i == layout.master()) {
+      return IsLike(t, layout.correction, wanted.shape);
+    }
+    if (i >= layout.tensors()) return t.size() == 1;
+    return i == 0 ||
+           IsLike(t, i == 1 ? wanted.floats : wanted.moment, wanted.shape);
   };
   for (size_t i = 0; i < inputs; ++i) {
-    const bool tensor = i < layout.tensors(), scale = i >= layout.scales_in();
-    const bool good = tensor || scale ? fits(ctx.In(i), i >= 2, scale)
-                                      : ctx.In(i).size() == 1;
-    Check(good, "[", ctx.Where(), "] expected input ", i, " of shape ",
-          tensor  ? ToString(shape)
-          : scale ? ToString(scales)
-                  : "[]",
+    Check(ctx.HasIn(i), "[", ctx.Where(), "] lacks input ", i);
+    const bool tensor =
+        i < layout.tensors() || (layout.splits() && i == layout.master());
+    Check(fits(ctx.In(i), i), "[", ctx.Where(), "] expected input ", i,
+          " of shape ",
+          tensor                    ? ToString(wanted.shape)
+          : i >= layout.scales_in() ? ToString(wanted.scales)
+                                    : "[]",
           ", got ", Name(ctx.In(i).dtype()), ToString(ctx.In(i).shape()));
   }
+  auto is_result = [&](size_t i) {
+    const Tensor& t = ctx.Out(i);
+    if (i >= layout.scales_out()) return fits(t, layout.scales_in());
+    if (i >= layout.correction_out()) return fits(t, layout.master());
+    return IsLike(t, i == 0 ? ctx.In(0).dtype() : wanted.moment, wanted.shape);
+  };
   for (size_t i = 0; i < outputs; ++i) {
-    Check(ctx.HasOut(i) && fits(ctx.Out(i), i >= 1, i >= layout.scales_out()),
-          "[", ctx.Where(), "] expected output ", i, " like the parameter");
+    Check(ctx.HasOut(i) && is_result(i), "[", ctx.Where(), "] expected output ",
+          i, " like the parameter");
   }
   if (!layout.measured) return;
-  Check(ctx.HasOut(outputs) && ctx.Out(outputs).dtype() == DType::kFloat &&
-            ctx.Out(outputs).rank() == 0,
-        "[", ctx.Where(), "] expected output ", outputs,
-        " as a float of rank 0");
+  Check(ctx.HasOut(outputs) && IsLike(ctx.Out(outputs), DType::kFloat, {}), "[",
+        ctx.Where(), "] expected output ", outputs, " as a float of rank 0");
 }
 
 // Checks all operands and results of a node.
-Scalars ReadScalars(KernelContext& ctx, const Layout& layout) {
+Scalars ReadScalars(KernelContext& ctx, const UpdateLayout& layout) {
   CheckOperands(ctx, layout);
   auto scalar = [&](size_t i, DType dtype) -> const Tensor& {
     Check(ctx.In(i).dtype() == dtype, "[", ctx.Where(), "] expected input ", i,
           " of type ", Name(dtype), ", got ", Name(ctx.In(i).dtype()));
     return ctx.In(i);
+  };
+  // Of the draws whose seed is operand i.
+  auto key = [&](size_t i, const char* stream) {
+    const int64_t seed = scalar(i, DType::kInt64).data<int64_t>()[0];
+    const int64_t update = scalar(i + 1, DType::kInt64).data<int64_t>()[0];
+    return DrawKey(seed, DrawSettingsOf(ctx, stream).stream, update);
   };
   Scalars s;
   size_t i = layout.tensors();
@@ -117,50 +119,101 @@ Scalars ReadScalars(KernelContext& ctx, const Layout& layout) {
   s.rate = double{scalar(i++, DType::kFloat).data<float>()[0]} *
            double{ctx.Float("lr_scale", 1)};
   s.grad_scale = scalar(i++, DType::kFloat).data<float>()[0];
-  s.ok = scalar(i++, DType::kBool).data<bool>()[0];
-  if (layout.draws()) {
-    const int64_t seed = scalar(i++, DType::kInt64).data<int64_t>()[0];
-    const int64_t update = scalar(i, DType::kInt64).data<int64_t>()[0];
-    s.key = DrawKey(seed, DrawSettingsOf(ctx).stream, update);
-  }
+  s.ok = scalar(i, DType::kBool).data<bool>()[0];
+  if (layout.draws_master())
+    s.master_key = key(layout.master(), "master_stream");
+  if (layout.draws()) s.key = key(layout.seed(), "stream");
   return s;
 }
 
-// Moment i of an update whose moments are no floats. Adam's second one is a
-// mean of squares.
-MomentCodec CodecOf(KernelContext& ctx, const Layout& layout, const Scalars& s,
-                    size_t i) {
-  MomentCodec codec = {.dtype = layout.kept,
-                       .is_square = i == 1,
-                       .blocks = {1, ctx.In(0).size()},
-                       .in = ctx.In(2 + i).raw(),
-                       .out = ctx.Out(1 + i).raw()};
-  if (layout.scales() > 0) {
-    codec.blocks = MomentBlocksOf(ctx.In(0).shape());
-    codec.scales_in = ctx.In(layout.scales_in() + i).data<float>();
-    codec.scales_out = ctx.Out(layout.scales_out() + i).data<float>();
+// A tensor of an update: floats in their place or, as the state keeps them,
+// codes, which are floats in a buffer while they are updated.
+template <typename Codec>
+struct Kept {
+  const float* in;  // null: codes
+  float* out;
+  Codec codec;
+
+  // Its old numbers, n from `begin` on.
+  const float* Read(int64_t begin, int64_t n, float* buffer) const {
+    if (in) return in + begin;
+    codec.Decode(begin, n, buffer);
+    return buffer;
   }
-  codec.places = DrawSettingsOf(ctx).places;
-  codec.key = s.key;
-  return codec;
+  // The place of its new numbers, which Write then encodes.
+  float* Place(int64_t begin, float* buffer) const {
+    return out ? out + begin : buffer;
+  }
+  void Write(const float* buffer, int64_t begin, int64_t n) const {
+    if (!out) codec.Encode(buffer, begin, n);
+  }
+};
+
+Kept<MasterCodec> ParameterOf(KernelContext& ctx, const UpdateLayout& layout,
+                              const Scalars& s) {
+  if (!layout.halves) {
+    return {ctx.In(0).data<float>(), ctx.Out(0).data<float>(), {}};
+  }
+  MasterCodec codec = {.correction = layout.correction,
+                       .in = static_cast<const uint16_t*>(ctx.In(0).raw()),
+                       .out = static_cast<uint16_t*>(ctx.Out(0).raw()),
+                       .places = DrawSettingsOf(ctx).places,
+                       .key = s.master_key};
+  if (layout.splits()) {
+    codec.correction_in = ctx.In(layout.master()).raw();
+    codec.correction_out = ctx.Out(layout.correction_out()).raw();
+  }
+  return {nullptr, nullptr, codec};
+}
+
+// Whole blocks of codes lie in one piece.
+MomentBlocks BlocksOf(const KernelContext& ctx, const UpdateLayout& layout) {
+  if (layout.scales() > 0) return MomentBlocksOf(ctx.In(0).shape());
+  return {1, ctx.In(0).size()};
+}
+
+// Moment i. Adam's second one is a mean of squares.
+Kept<MomentCodec> MomentOf(KernelContext& ctx, const UpdateLayout& layout,
+                           const Scalars& s, size_t i) {
+  Kept<MomentCodec> moment = {};
+  if (!layout.coded_moments()) {
+    moment.in = ctx.In(2 + i).data<float>();
+    moment.out = ctx.Out(1 + i).data<float>();
+    return moment;
+  }
+  moment.codec = {.dtype = layout.kept,
+                  .is_square = i == 1,
+                  .blocks = BlocksOf(ctx, layout),
+                  .in = ctx.In(2 + i).raw(),
+                  .out = ctx.Out(1 + i).raw()};
+  if (layout.scales() > 0) {
+    moment.codec.scales_in = ctx.In(layout.scales_in() + i).data<float>();
+    moment.codec.scales_out = ctx.Out(layout.scales_out() + i).data<float>();
+  }
+  moment.codec.places = DrawSettingsOf(ctx).places;
+  moment.codec.key = s.key;
+  return moment;
+}
+
+// A skipped step: outputs are inputs.
+void KeepAll(KernelContext& ctx, const UpdateLayout& layout) {
+  CopyBytes(ctx.In(0), ctx.Out(0));
+  for (size_t i = 0; i < layout.moments; ++i) {
+    CopyBytes(ctx.In(2 + i), ctx.Out(1 + i));
+  }
+  if (layout.splits()) {
+    CopyBytes(ctx.In(layout.master()), ctx.Out(layout.correction_out()));
+  }
+  for (size_t i = 0; i < layout.scales(); ++i) {
+    CopyBytes(ctx.In(layout.scales_in() + i), ctx.Out(layout.scales_out() + i));
+  }
+  if (layout.measured) ctx.Out(layout.amax_out()).data<float>()[0] = 0;
 }
 
 // Whether an element is updated. x - x is NaN if x is infinite or NaN.
 template <typename T>
 bool IsTaken(T grad) {
   return grad - grad == 0;
-}
-
-// A skipped step: outputs are inputs.
-void KeepAll(KernelContext& ctx, const Layout& layout) {
-  CopyBytes(ctx.In(0), ctx.Out(0));
-  for (size_t i = 0; i < layout.moments; ++i) {
-    CopyBytes(ctx.In(2 + i), ctx.Out(1 + i));
-  }
-  for (size_t i = 0; i < layout.scales(); ++i) {
-    CopyBytes(ctx.In(layout.scales_in() + i), ctx.Out(layout.scales_out() + i));
-  }
-  if (layout.measured) ctx.Out(layout.amax_out()).data<float>()[0] = 0;
 }
 
 // In the loops below an output may be an input, but only at the same index.
@@ -197,18 +250,22 @@ SgdRule<T> SgdRuleOf(const KernelContext& ctx, const Scalars& s) {
 }
 
 template <Momentum kMomentum>
-void SgdCoded(KernelContext& ctx, const Layout& layout, const Scalars& s) {
+void SgdCoded(KernelContext& ctx, const UpdateLayout& layout,
+              const Scalars& s) {
+  constexpr bool kKeeps = kMomentum != Momentum::kNone;
   const auto rule = SgdRuleOf<float>(ctx, s);
-  const float* p = ctx.In(0).data<float>();
   const float* dp = ctx.In(1).data<float>();
-  float* p_out = ctx.Out(0).data<float>();
-  const MomentCodec b = CodecOf(ctx, layout, s, 0);
-  ForMomentPieces(b.blocks, [=](int64_t begin, int64_t n) {
-    float buffer[kMomentPiece];
-    b.Decode(begin, n, buffer);
-    rule.template Step<kMomentum>(p + begin, dp + begin, buffer, p_out + begin,
-                                  buffer, n);
-    b.Encode(buffer, begin, n);
+  const auto p = ParameterOf(ctx, layout, s);
+  Kept<MomentCodec> b = {};
+  if (kKeeps) b = MomentOf(ctx, layout, s, 0);
+  ForMomentPieces(BlocksOf(ctx, layout), [=](int64_t begin, int64_t n) {
+    float weights[kMomentPiece], buffer[kMomentPiece];
+    rule.template Step<kMomentum>(p.Read(begin, n, weights), dp + begin,
+                                  kKeeps ? b.Read(begin, n, buffer) : nullptr,
+                                  p.Place(begin, weights),
+                                  kKeeps ? b.Place(begin, buffer) : nullptr, n);
+    p.Write(weights, begin, n);
+    if (kKeeps) b.Write(buffer, begin, n);
   });
 }
 
@@ -230,11 +287,12 @@ void SgdStep(KernelContext& ctx, const Scalars& s) {
 
 template <bool kKeeps>
 void Sgd(KernelContext& ctx) {
-  const Layout layout = LayoutOf(ctx, kKeeps, false);
+  const UpdateLayout layout = LayoutOf(ctx, kKeeps, false);
   const Scalars s = ReadScalars(ctx, layout);
   if (!s.ok) return KeepAll(ctx, layout);
   const bool nesterov = ctx.Int("nesterov", 0) != 0;
   if (layout.coded()) {
+    if constexpr (!kKeeps) return SgdCoded<Momentum::kNone>(ctx, layout, s);
     return nesterov ? SgdCoded<Momentum::kNesterov>(ctx, layout, s)
                     : SgdCoded<Momentum::kPlain>(ctx, layout, s);
   }
@@ -323,27 +381,27 @@ class UpdateMeter {
 };
 
 template <bool kDecoupled>
-void AdamCoded(KernelContext& ctx, const Layout& layout, const Scalars& s) {
+void AdamCoded(KernelContext& ctx, const UpdateLayout& layout,
+               const Scalars& s) {
   const AdamRule<float, kDecoupled> rule(ctx, s);
-  const float* p = ctx.In(0).data<float>();
   const float* dp = ctx.In(1).data<float>();
-  float* p_out = ctx.Out(0).data<float>();
-  const MomentCodec m = CodecOf(ctx, layout, s, 0);
-  const MomentCodec v = CodecOf(ctx, layout, s, 1);
+  const auto p = ParameterOf(ctx, layout, s);
+  const auto m = MomentOf(ctx, layout, s, 0), v = MomentOf(ctx, layout, s, 1);
+  const bool measured = layout.measured;
   UpdateMeter<float> meter(ctx, s.step);
-  ForMomentPieces(m.blocks, [=, &meter](int64_t begin, int64_t n) {
-    float means[kMomentPiece], squares[kMomentPiece];
-    m.Decode(begin, n, means);
-    v.Decode(begin, n, squares);
-    rule.Step(p + begin, dp + begin, means, squares, p_out + begin, means,
-              squares, n);
-    if (layout.measured) meter.Add(means, squares, n);
-    m.Encode(means, begin, n);
-    v.Encode(squares, begin, n);
+  ForMomentPieces(BlocksOf(ctx, layout), [=, &meter](int64_t begin, int64_t n) {
+    float weights[kMomentPiece], means[kMomentPiece], squares[kMomentPiece];
+    float* m_out = m.Place(begin, means);
+    float* v_out = v.Place(begin, squares);
+    rule.Step(p.Read(begin, n, weights), dp + begin, m.Read(begin, n, means),
+              v.Read(begin, n, squares), p.Place(begin, weights), m_out, v_out,
+              n);
+    if (measured) meter.Add(m_out, v_out, n);
+    p.Write(weights, begin, n);
+    m.Write(means, begin, n);
+    v.Write(squares, begin, n);
   });
-  if (layout.measured) {
-    ctx.Out(layout.amax_out()).data<float>()[0] = meter.Amax();
-  }
+  if (measured) ctx.Out(layout.amax_out()).data<float>()[0] = meter.Amax();
 }
 
 template <typename T, bool kDecoupled>
@@ -364,7 +422,7 @@ void AdamStep(KernelContext& ctx, const Scalars& s) {
 
 template <bool kDecoupled>
 void Adam(KernelContext& ctx) {
-  const Layout layout = LayoutOf(ctx, 2, true);
+  const UpdateLayout layout = LayoutOf(ctx, 2, true);
   const Scalars s = ReadScalars(ctx, layout);
   if (!s.ok) return KeepAll(ctx, layout);
   if (layout.coded()) return AdamCoded<kDecoupled>(ctx, layout, s);
@@ -466,16 +524,15 @@ void EncodeMoment(KernelContext& ctx) {
 }  // namespace
 
 void RegisterOptimizer(KernelRegistry& r) {
-  // Scales, if there are any, are the last operands and results.
-  KernelTraits adam{.in_place = {{0, 0}, {2, 1}, {3, 2}, {10, 3}, {11, 4}},
-                    .coded_moments = true};
-  KernelTraits momentum{.in_place = {{0, 0}, {2, 1}, {6, 2}},
-                        .coded_moments = true};
+  const auto update = [](size_t moments, bool has_step) {
+    return KernelTraits{.in_place = UpdatesInPlace(moments, has_step),
+                        .coded_state = true};
+  };
   KernelTraits encode{.in_place = {{1, 0}, {2, 1}}};
-  r.Add("SGD", Sgd<false>, {.in_place = {{0, 0}}}, kDomain);
-  r.Add("SGDMomentum", Sgd<true>, momentum, kDomain);
-  r.Add("Adam", Adam<false>, adam, kDomain);
-  r.Add("AdamW", Adam<true>, adam, kDomain);
+  r.Add("SGD", Sgd<false>, update(0, false), kDomain);
+  r.Add("SGDMomentum", Sgd<true>, update(1, false), kDomain);
+  r.Add("Adam", Adam<false>, update(2, true), kDomain);
+  r.Add("AdamW", Adam<true>, update(2, true), kDomain);
   r.Add("UpdateAmax", UpdateAmax, {}, kDomain);
   r.Add("RoundStochastic", RoundStochasticOp, {}, kDomain);
   r.Add("DecodeMoment", DecodeMoment, {}, kDomain);

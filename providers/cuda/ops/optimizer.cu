@@ -6,6 +6,7 @@
 // each operand is read once, each result is written once.
 #include <cmath>
 
+#include "base/master_codes.h"
 #include "base/moment_codes.h"
 #include "base/stochastic_rounding.h"
 #include "graph/moment_shapes.h"
@@ -17,22 +18,30 @@
 #include "providers/cuda/core/rows.h"
 #include "providers/kernel.h"
 #include "providers/ops/element_places.h"
+#include "providers/ops/update_layout.h"
 
 namespace onnx_fp8::cuda {
 namespace {
 
 enum class Rule : int { kSgd, kMomentum, kAdam, kAdamW };
 
+// How a parameter is kept: as a float, as a bfloat16 that is rounded by draws,
+// or as a bfloat16 and a correction of 8 or 16 bits.
+enum class Master : int { kFloat, kDrawn, kSplit8, kSplit16 };
+
 // The scalar operands, and attributes that tensors of one call share.
 struct Settings {
   Rule rule;
   bool nesterov;
+  Master master;
   bool codes;           // moments are codes
   Storage moments;      // how they are kept if they are none
+  bool measured;        // UpdateAmax is a result
   const int64_t* step;  // null without Adam
   const float *lr, *grad_scale;
   const bool* ok;
-  const int64_t *seed, *update;  // of the draws; null without any
+  // Of the draws; null without any.
+  const int64_t *master_seed, *master_update, *seed, *update;
   float momentum, new1, new2, eps;
 
   bool operator==(const Settings&) const = default;
@@ -41,7 +50,7 @@ struct Settings {
 // What the elements need.
 struct Factors {
   float rate, clip, size, root, keep, beta2, decay;
-  uint32_t key;  // of the draws
+  uint32_t master_key, key;  // of the draws
   ElementPlaces places;
   double correction;  // of the first moment
 };
@@ -57,20 +66,27 @@ struct Space {
 // What a tensor's factors come from.
 struct Tuning {
   float lr_scale, weight_decay;
-  DrawSettings draws;
+  uint32_t master_stream, stream;  // of the draws
+  ElementPlaces places;
   Space* space;
   float* amax;  // UpdateAmax's result; null: nobody asks for it
 };
 
+struct Parameter {
+  const void* in;
+  void* out;
+  const void* correction;  // null: there is none
+  void* correction_out;
+};
+
 // The parameter, its gradient and its moments.
 struct State {
-  const float *p, *g;
+  Parameter p;
+  const float* g;
   const void *m, *v;
-  float* p_out;
   void *m_out, *v_out;
   int64_t n;
-  const Factors* factors;
-  DeviceAmax* largest;  // null: nobody asks for it
+  Space* space;
 };
 
 // A moment that is kept as codes.
@@ -82,12 +98,11 @@ struct CodedMoment {
 };
 
 struct CodedState {
-  const float *p, *g;
-  float* p_out;
+  Parameter p;
+  const float* g;
   CodedMoment m, v;
   MomentBlocks blocks;
-  const Factors* factors;
-  DeviceAmax* largest;
+  Space* space;
 };
 
 // Adam's corrections.
@@ -106,7 +121,8 @@ __global__ void __launch_bounds__(kThreads)
   double rate = static_cast<double>(*s.lr) * static_cast<double>(own.lr_scale);
   Factors f = {.rate = static_cast<float>(rate),
                .clip = *s.grad_scale,
-               .decay = own.weight_decay};
+               .decay = own.weight_decay,
+               .places = own.places};
   if (s.step) {
     double decay = own.weight_decay;
     Correct(s, f);
@@ -114,10 +130,10 @@ __global__ void __launch_bounds__(kThreads)
     f.keep = static_cast<float>(1 - rate * decay);
     f.beta2 = static_cast<float>(1 - static_cast<double>(s.new2));
   }
-  if (s.seed) {
-    f.key = DrawKey(*s.seed, own.draws.stream, *s.update);
-    f.places = own.draws.places;
+  if (s.master_seed) {
+    f.master_key = DrawKey(*s.master_seed, own.master_stream, *s.master_update);
   }
+  if (s.seed) f.key = DrawKey(*s.seed, own.stream, *s.update);
   *own.space = {f, {0, 0}};
 }
 
@@ -133,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
   int i = static_cast<int>(threadIdx.x);
   if (i >= many.count) return;
   const Tuning own = many.tensors[i];
-  if (own.amax) WriteAmax(s.ok, *own.space, own.amax);
+  WriteAmax(s.ok, *own.space, own.amax);
 }
 
 // The draw of element i.
@@ -147,6 +163,57 @@ __device__ uint32_t DrawOfElement(int64_t i, const ElementPlaces& places,
 __device__ uint16_t RoundStochastic(float x, int64_t i,
                                     const ElementPlaces& places, uint32_t key) {
   return RoundBFloat16(__float_as_uint(x), DrawOfElement(i, places, key));
+}
+
+__device__ float LoadParameter(Master master, const Parameter& x, int64_t i) {
+  if (master == Master::kFloat) return static_cast<const float*>(x.in)[i];
+  const uint16_t half = static_cast<const uint16_t*>(x.in)[i];
+  uint32_t bits = uint32_t{half} << 16;
+  if (master == Master::kSplit8) {
+    bits = DecodeMaster<8>(half, static_cast<const int8_t*>(x.correction)[i]);
+  } else if (master == Master::kSplit16) {
+    bits = DecodeMaster<16>(half, static_cast<const int16_t*>(x.correction)[i]);
+  }
+  return __uint_as_float(bits);
+}
+
+template <typename T>
+__device__ void StoreSplit(const Parameter& x, int64_t i, float p) {
+  const auto code = EncodeMaster<8 * sizeof(T)>(__float_as_uint(p));
+  static_cast<uint16_t*>(x.out)[i] = code.half;
+  static_cast<T*>(x.correction_out)[i] = static_cast<T>(code.correction);
+}
+
+__device__ void StoreParameter(Master master, const Parameter& x, int64_t i,
+                               float p, const Factors& f) {
+  switch (master) {
+    case Master::kFloat:
+      static_cast<float*>(x.out)[i] = p;
+      return;
+    case Master::kDrawn:
+      static_cast<uint16_t*>(x.out)[i] =
+          RoundStochastic(p, i, f.places, f.master_key);
+      return;
+    case Master::kSplit8:
+      return StoreSplit<int8_t>(x, i, p);
+    case Master::kSplit16:
+      return StoreSplit<int16_t>(x, i, p);
+  }
+}
+
+template <typename T>
+__device__ void CopyElement(const void* from, void* to, int64_t i) {
+  static_cast<T*>(to)[i] = static_cast<const T*>(from)[i];
+}
+
+__device__ void KeepParameter(Master master, const Parameter& x, int64_t i) {
+  if (master == Master::kFloat) return CopyElement<float>(x.in, x.out, i);
+  CopyElement<uint16_t>(x.in, x.out, i);
+  if (master == Master::kSplit8) {
+    CopyElement<int8_t>(x.correction, x.correction_out, i);
+  } else if (master == Master::kSplit16) {
+    CopyElement<int16_t>(x.correction, x.correction_out, i);
+  }
 }
 
 // A parameter's element and its moments.
@@ -196,39 +263,42 @@ __device__ void StoreMoments(const Settings& s, const State& x, int64_t i,
   if (s.moments == Storage::kFloat) {
     static_cast<float*>(x.v_out)[i] = now.v;
   } else {
-    static_cast<uint16_t*>(x.v_out)[i] =
-        RoundStochastic(now.v, i, x.factors->places, x.factors->key);
+    static_cast<uint16_t*>(x.v_out)[i] = RoundStochastic(
+        now.v, i, x.space->factors.places, x.space->factors.key);
   }
 }
 
 __device__ void CopyMoment(Storage storage, const void* from, void* to,
                            int64_t i) {
   if (!from) return;
-  if (storage == Storage::kFloat) {
-    static_cast<float*>(to)[i] = static_cast<const float*>(from)[i];
-  } else {
-    static_cast<uint16_t*>(to)[i] = static_cast<const uint16_t*>(from)[i];
-  }
+  if (storage == Storage::kFloat) return CopyElement<float>(from, to, i);
+  CopyElement<uint16_t>(from, to, i);
 }
 
 // A skipped step, or a gradient that is not finite: results are operands.
 __device__ void Keep(const Settings& s, const State& x, int64_t i) {
-  x.p_out[i] = x.p[i];
+  KeepParameter(s.master, x.p, i);
   CopyMoment(s.moments, x.m, x.m_out, i);
   CopyMoment(s.moments, x.v, x.v_out, i);
 }
 
 __device__ void UpdateElement(const Settings& s, const State& x, int64_t i,
                               AmaxPart& seen) {
-  Weight now = {.p = x.p[i]};
+  const Factors& f = x.space->factors;
+  Weight now = {.p = LoadParameter(s.master, x.p, i)};
   if (x.m) now.m = Load({x.m, s.moments}, i);
   if (x.v) now.v = Load({x.v, s.moments}, i);
   bool taken = *s.ok && isfinite(x.g[i]);
-  if (taken) MoveWeight(s, *x.factors, x.g[i], now);
-  if (x.largest) seen.Add(SizeOf(s, *x.factors, now.m, now.v));
+  if (taken) MoveWeight(s, f, x.g[i], now);
+  if (s.measured) seen.Add(SizeOf(s, f, now.m, now.v));
   if (!taken) return Keep(s, x, i);
-  x.p_out[i] = now.p;
+  StoreParameter(s.master, x.p, i, now.p, f);
   StoreMoments(s, x, i, now);
+}
+
+// null: nobody asks for it.
+__device__ DeviceAmax* LargestOf(const Settings& s, Space* space) {
+  return s.measured ? &space->largest : nullptr;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -240,7 +310,7 @@ __global__ void __launch_bounds__(kThreads)
       threadIdx.x;
   AmaxPart seen;
   if (i < x.n) UpdateElement(s, x, i, seen);
-  seen.AddOfBlock(x.largest);
+  seen.AddOfBlock(LargestOf(s, x.space));
 }
 
 // ---- codes: a warp has a block of them, so each lane has a few elements
@@ -322,10 +392,11 @@ __device__ void KeepMoment(const MomentLane& lane, const CodedMoment& x) {
   if (x.codes) KeepBlock(lane, x.codes, x.scales, x.codes_out, x.scales_out);
 }
 
-__device__ void KeepCoded(const MomentLane& lane, const CodedState& x) {
+__device__ void KeepCoded(const Settings& s, const MomentLane& lane,
+                          const CodedState& x) {
   ONNX_FP8_UNROLL
   for (int k = 0; k < kMomentsPerLane; ++k) {
-    if (lane.Has(k)) x.p_out[lane.At(k)] = x.p[lane.At(k)];
+    if (lane.Has(k)) KeepParameter(s.master, x.p, lane.At(k));
   }
   KeepMoment(lane, x.m);
   KeepMoment(lane, x.v);
@@ -334,8 +405,8 @@ __device__ void KeepCoded(const MomentLane& lane, const CodedState& x) {
 __device__ void UpdateBlock(const Settings& s, const CodedState& x,
                             int64_t block, AmaxPart& seen) {
   const MomentLane lane(x.blocks, block);
-  if (!*s.ok) return KeepCoded(lane, x);
-  const Factors f = *x.factors;
+  if (!*s.ok) return KeepCoded(s, lane, x);
+  const Factors f = x.space->factors;
   const float m_scale = x.m.scales[block];
   const float v_scale = x.v.codes ? x.v.scales[block] : 0;
   float m[kMomentsPerLane], v[kMomentsPerLane];
@@ -343,11 +414,12 @@ __device__ void UpdateBlock(const Settings& s, const CodedState& x,
   for (int k = 0; k < kMomentsPerLane; ++k) {
     if (!lane.Has(k)) continue;
     const int64_t i = lane.At(k);
-    Weight now = {.p = x.p[i], .m = Decoded(x.m.codes[i], m_scale, false)};
+    Weight now = {.p = LoadParameter(s.master, x.p, i),
+                  .m = Decoded(x.m.codes[i], m_scale, false)};
     if (x.v.codes) now.v = Decoded(x.v.codes[i], v_scale, true);
     if (isfinite(x.g[i])) MoveWeight(s, f, x.g[i], now);
-    if (x.largest) seen.Add(SizeOf(s, f, now.m, now.v));
-    x.p_out[i] = now.p;
+    if (s.measured) seen.Add(SizeOf(s, f, now.m, now.v));
+    StoreParameter(s.master, x.p, i, now.p, f);
     m[k] = now.m;
     v[k] = now.v;
   }
@@ -363,7 +435,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t block = WarpOf(blockIdx.x - states.begin[tensor]);
   AmaxPart seen;
   if (block < x.blocks.count()) UpdateBlock(s, x, block, seen);
-  seen.AddOfBlock(x.largest);
+  seen.AddOfBlock(LargestOf(s, x.space));
 }
 
 __global__ void CorrectKernel(Settings s, Space* space) {
@@ -437,35 +509,46 @@ constexpr size_t Moments(Rule rule) {
   return Steps(rule) ? 2 : rule == Rule::kMomentum ? 1 : 0;
 }
 
-bool AreKeptAs(const KernelContext& ctx, Rule rule, DType dtype) {
-  return Moments(rule) > 0 && ctx.HasIn(2) && ctx.In(2).dtype() == dtype;
+UpdateLayout LayoutFor(const KernelContext& ctx, Rule rule) {
+  return LayoutOf(ctx, Moments(rule), Steps(rule));
 }
 
-// The operands that the body has.
-constexpr size_t BodyOperands(Rule rule) {
-  return 2 + Moments(rule) + (Steps(rule) ? 4 : 3);
+Master MasterOf(const UpdateLayout& layout) {
+  if (!layout.halves) return Master::kFloat;
+  return !layout.splits()                    ? Master::kDrawn
+         : layout.correction == DType::kInt8 ? Master::kSplit8
+                                             : Master::kSplit16;
 }
 
-// Operands: parameter, gradient, moments, [step], lr, grad_scale, ok, [seed,
-// update], [scales].
+// Operands: update_layout.h.
 Settings SettingsOf(const KernelContext& ctx, Rule rule) {
-  size_t next = 2 + Moments(rule);
-  auto scalar = [&](DType dtype) {
-    CheckOperand(ctx, next, dtype, {});
-    return ctx.In(next++).raw();
+  const UpdateLayout layout = LayoutFor(ctx, rule);
+  auto scalar = [&](size_t i, DType dtype) {
+    CheckOperand(ctx, i, dtype, {});
+    return ctx.In(i).raw();
+  };
+  auto integer = [&](size_t i) {
+    return static_cast<const int64_t*>(scalar(i, DType::kInt64));
   };
   Settings s = {.rule = rule,
                 .nesterov = ctx.Int("nesterov", 0) != 0,
-                .codes = AreKeptAs(ctx, rule, DType::kE4M3)};
-  if (Steps(rule)) s.step = static_cast<const int64_t*>(scalar(DType::kInt64));
-  s.lr = static_cast<const float*>(scalar(DType::kFloat));
-  s.grad_scale = static_cast<const float*>(scalar(DType::kFloat));
-  s.ok = static_cast<const bool*>(scalar(DType::kBool));
-  const bool narrow = AreKeptAs(ctx, rule, DType::kBFloat16);
-  s.moments = narrow ? Storage::kBFloat16 : Storage::kFloat;
-  if ((narrow || s.codes) && Steps(rule)) {
-    s.seed = static_cast<const int64_t*>(scalar(DType::kInt64));
-    s.update = static_cast<const int64_t*>(scalar(DType::kInt64));
+                .master = MasterOf(layout),
+                .codes = layout.scales() > 0,
+                .moments = layout.kept == DType::kBFloat16 ? Storage::kBFloat16
+                                                           : Storage::kFloat};
+  s.measured = layout.measured && ctx.HasOut(layout.amax_out());
+  size_t next = layout.tensors();
+  if (layout.has_step) s.step = integer(next++);
+  s.lr = static_cast<const float*>(scalar(next++, DType::kFloat));
+  s.grad_scale = static_cast<const float*>(scalar(next++, DType::kFloat));
+  s.ok = static_cast<const bool*>(scalar(next, DType::kBool));
+  if (layout.draws_master()) {
+    s.master_seed = integer(layout.master());
+    s.master_update = integer(layout.master() + 1);
+  }
+  if (layout.draws()) {
+    s.seed = integer(layout.seed());
+    s.update = integer(layout.seed() + 1);
   }
   s.momentum = ctx.Float("momentum", 0);
   s.new1 = ctx.Float("one_minus_beta1", 0.1f);
@@ -480,13 +563,26 @@ const void* OperandAt(const KernelContext& ctx, size_t i, DType dtype,
   return ctx.In(i).raw();
 }
 
+Parameter ParameterOf(KernelContext& ctx, Rule rule) {
+  const UpdateLayout layout = LayoutFor(ctx, rule);
+  const Shape shape = Operand(ctx, 0).shape();
+  const DType dtype = layout.halves ? DType::kBFloat16 : DType::kFloat;
+  Parameter p = {.in = OperandAt(ctx, 0, dtype, shape),
+                 .out = ctx.Out(0, dtype, shape).raw()};
+  if (layout.splits()) {
+    p.correction = OperandAt(ctx, layout.master(), layout.correction, shape);
+    p.correction_out =
+        ctx.Out(layout.correction_out(), layout.correction, shape).raw();
+  }
+  return p;
+}
+
 State StateOf(KernelContext& ctx, const Settings& s) {
   const Shape shape = Operand(ctx, 0).shape();
   const DType moments = StorageDType(s.moments);
   State x = {
-      .p = static_cast<const float*>(OperandAt(ctx, 0, DType::kFloat, shape)),
+      .p = ParameterOf(ctx, s.rule),
       .g = static_cast<const float*>(OperandAt(ctx, 1, DType::kFloat, shape)),
-      .p_out = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw()),
       .n = ctx.In(0).size()};
   if (Moments(s.rule) > 0) {
     x.m = OperandAt(ctx, 2, moments, shape);
@@ -518,16 +614,16 @@ CodedMoment CodedMomentOf(KernelContext& ctx, const Shape& shape, size_t codes,
 
 CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
   const Shape shape = Operand(ctx, 0).shape();
-  const size_t moments = Moments(s.rule);
-  const size_t scales = BodyOperands(s.rule) + (s.seed ? 2 : 0);
+  const UpdateLayout layout = LayoutFor(ctx, s.rule);
+  auto moment = [&](size_t i) {
+    return CodedMomentOf(ctx, shape, 2 + i, layout.scales_in() + i, 1 + i,
+                         layout.scales_out() + i);
+  };
   CodedState x = {
-      .p = static_cast<const float*>(OperandAt(ctx, 0, DType::kFloat, shape)),
+      .p = ParameterOf(ctx, s.rule),
       .g = static_cast<const float*>(OperandAt(ctx, 1, DType::kFloat, shape)),
-      .p_out = static_cast<float*>(ctx.Out(0, DType::kFloat, shape).raw()),
-      .m = CodedMomentOf(ctx, shape, 2, scales, 1, 1 + moments)};
-  if (moments > 1) {
-    x.v = CodedMomentOf(ctx, shape, 3, scales + 1, 2, 2 + moments);
-  }
+      .m = moment(0)};
+  if (layout.moments > 1) x.v = moment(1);
   x.blocks = MomentBlocksOf(shape);
   return x;
 }
@@ -538,16 +634,18 @@ Space* SpaceOf(KernelContext& ctx) {
   return static_cast<Space*>(ctx.Workspace(UpdateWorkspace(ctx)));
 }
 
-// Behind all other results.
-float* AmaxOut(KernelContext& ctx, const Settings& s) {
-  const size_t i = 1 + Moments(s.rule) * (s.codes ? 2 : 1);
-  if (!s.seed || !ctx.HasOut(i)) return nullptr;
-  return static_cast<float*>(ctx.Out(i, DType::kFloat, {}).raw());
-}
-
 Tuning TuningOf(KernelContext& ctx, const Settings& s) {
-  return {ctx.Float("lr_scale", 1), ctx.Float("weight_decay", 0),
-          DrawSettingsOf(ctx), SpaceOf(ctx), AmaxOut(ctx, s)};
+  const DrawSettings draws = DrawSettingsOf(ctx);
+  Tuning own = {.lr_scale = ctx.Float("lr_scale", 1),
+                .weight_decay = ctx.Float("weight_decay", 0),
+                .master_stream = DrawSettingsOf(ctx, "master_stream").stream,
+                .stream = draws.stream,
+                .places = draws.places,
+                .space = SpaceOf(ctx)};
+  if (!s.measured) return own;
+  const size_t amax = LayoutFor(ctx, s.rule).amax_out();
+  own.amax = static_cast<float*>(ctx.Out(amax, DType::kFloat, {}).raw());
+  return own;
 }
 
 unsigned WarpsFor(const MomentBlocks& blocks) {
@@ -563,14 +661,10 @@ void ForStates(std::span<KernelContext> nodes, const Settings& s,
   static_assert(Many<Tuning>::kMost <= kThreads);
   std::vector<Tuning> tunings;
   std::vector<T> states;
-  bool measures = false;
   for (KernelContext& ctx : nodes) {
     tunings.push_back(TuningOf(ctx, s));
-    const Tuning& own = tunings.back();
     states.push_back(state_of(ctx, s));
-    states.back().factors = &own.space->factors;
-    states.back().largest = own.amax ? &own.space->largest : nullptr;
-    measures |= own.amax != nullptr;
+    states.back().space = tunings.back().space;
   }
   auto for_tunings = [&](void (*kernel)(Settings, Many<Tuning>)) {
     ForMany(
@@ -581,7 +675,7 @@ void ForStates(std::span<KernelContext> nodes, const Settings& s,
   };
   for_tunings(FactorsKernel);
   ForMany(states, blocks_of, start);
-  if (measures) for_tunings(AmaxesKernel);
+  if (s.measured) for_tunings(AmaxesKernel);
 }
 
 void StartUpdates(std::span<KernelContext> nodes, const Settings& s) {
@@ -699,21 +793,12 @@ void EncodeMoment(KernelContext& ctx) {
 
 template <Rule kRule>
 void Register(KernelRegistry& r, const char* op) {
-  KernelTraits traits = {.in_place = {{0, 0}},
-                         .coded_moments = Moments(kRule) > 0,
-                         .workspace = UpdateWorkspace,
-                         .many = UpdateMany<kRule>};
-  for (int i = 1; i <= static_cast<int>(Moments(kRule)); ++i) {
-    traits.in_place.emplace_back(i + 1, i);
-  }
-  // Scales, if there are any, are the last operands and results.
-  constexpr int kMoments = static_cast<int>(Moments(kRule));
-  constexpr int kScales =
-      static_cast<int>(BodyOperands(kRule)) + (Steps(kRule) ? 2 : 0);
-  for (int i = 0; i < kMoments; ++i) {
-    traits.in_place.emplace_back(kScales + i, 1 + kMoments + i);
-  }
-  r.Add(op, Update<kRule>, traits, kDomain);
+  r.Add(op, Update<kRule>,
+        {.in_place = UpdatesInPlace(Moments(kRule), Steps(kRule)),
+         .coded_state = true,
+         .workspace = UpdateWorkspace,
+         .many = UpdateMany<kRule>},
+        kDomain);
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
         Concat("expected passes that may be skipped "
                "(SliceBeforeProduct FuseRotary "
                "FuseAttention KeepRowOrder FuseActivations FuseNorms FuseLoss "
-               "FuseBiasGradients FoldTranspose JoinMoments "
+               "FuseBiasGradients FoldTranspose JoinMasters JoinMoments "
                "MakeKMajor StoreMxScales StoreNarrow PadOperands FuseQuantize "
                "JoinOrientations FuseColumnSums AddToSums JoinLossGradient), "
                "got ",
