@@ -79,6 +79,9 @@ struct Value {
   Role role = Role::kNone;
   bool is_input = false;     // listed in Graph::inputs
   bool is_sequence = false;  // a sequence of tensors; gone after import
+  // State of a step on a device that lies in the host's memory: the device
+  // reads and writes it over the bus.
+  bool on_host = false;
   // A 16-bit float in which a float value is exact and is kept in memory;
   // kUndefined: it is kept as `dtype` (providers/passes/store_narrow.h).
   DType narrow = DType::kUndefined;

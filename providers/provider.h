@@ -74,8 +74,8 @@ class ExecutionProvider {
   // The queue to which kernels add their work (KernelContext::queue), such as a
   // CUDA stream; null: they work at once.
   virtual void* queue() { return nullptr; }
-  // For collectives; null: they run in their turn.
-  virtual SideQueue* side_queue() { return nullptr; }
+  // null: such work is done in its turn.
+  virtual SideQueue* side_queue(Side /*side*/) { return nullptr; }
   // Records the work that `run` adds to the queue, and does none of it. `run`
   // has run before at the same addresses, so that it allocates nothing. null:
   // this provider records nothing.

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 
 namespace onnx_fp8 {
+
+// The kinds of work that a provider may do beside its other work, each in a
+// queue of its own.
+enum class Side {
+  kCollectives,
+  kUpdates,  // of a device: they read and write state in the host's memory
+};
+inline constexpr size_t kSides = 2;
 
 // Does works one after another, beside the other work of a provider. One
 // executor uses it at a time.
@@ -20,8 +29,8 @@ class SideQueue {
   // yet. Errors: failures of that work; the works behind a failed one are not
   // done.
   virtual void Await() = 0;
-  // After an error: waits for a work that has begun. All others are forgotten,
-  // and so are errors.
+  // After an error: later work of the provider waits for all works that have
+  // begun. All others are forgotten, and so are errors.
   virtual void Drop() = 0;
 };
 

@@ -58,12 +58,13 @@ void PrintMemory(const RankMemory& memory, const GpuPeaks& gpu,
 }
 
 void PrintWork(const Timeline& time, std::ostream& out) {
-  out << "\nCompute: " << Milliseconds(time.compute) << " ms\n";
+  out << "\nCompute: " << Milliseconds(time.compute + time.updates) << " ms\n";
   Table table({"nodes that compute", "nodes", "ms", "%", "Tflop/s"});
   for (const WorkTotal& work : time.work) {
     const bool rate = work.seconds > 0 && work.kind != "all other nodes";
     table.Row({work.kind, std::to_string(work.nodes),
-               Milliseconds(work.seconds), Percent(work.seconds, time.compute),
+               Milliseconds(work.seconds),
+               Percent(work.seconds, time.compute + time.updates),
                rate ? Number(work.flops / work.seconds / 1e12, 3) : ""});
   }
   table.Print(out);
@@ -74,7 +75,9 @@ void PrintHostBytes(const Timeline& time, const GpuPeaks& gpu,
   if (time.host_bytes == 0) return;
   out << "\nThe host's memory: " << Bytes(time.host_bytes)
       << " in each direction, at " << Number(gpu.host_bytes / 1e9, 3)
-      << " GB/s\n";
+      << " GB/s\nUpdates of it: " << Milliseconds(time.updates) << " ms, "
+      << Milliseconds(time.updates - time.exposed_updates) << " ms hidden, "
+      << Milliseconds(time.exposed_updates) << " ms exposed\n";
 }
 
 void PrintCollectives(const Timeline& time, std::ostream& out) {
@@ -159,7 +162,9 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
                 {"compute", 1e3 * time.compute},
                 {"forward", 1e3 * time.forward},
                 {"communication", 1e3 * time.communication},
-                {"exposed", 1e3 * time.exposed}};
+                {"exposed", 1e3 * time.exposed},
+                {"updates", 1e3 * time.updates},
+                {"exposed_updates", 1e3 * time.exposed_updates}};
   json["host_bytes"] = time.host_bytes;
   json["model_flops"] = time.model_flops;
   json[std::string(Unit(forecast)) + "_per_second"] = forecast.Speed(spec.mesh);
@@ -182,8 +187,9 @@ void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
   PrintHostBytes(time, cluster.gpu, out);
   PrintCollectives(time, out);
   out << "\nStep: " << Milliseconds(time.step) << " ms";
-  if (time.communication > 0) {
-    out << " (" << Milliseconds(time.compute + time.communication)
+  const double beside = time.communication + time.updates;
+  if (beside > 0) {
+    out << " (" << Milliseconds(time.compute + beside)
         << " ms if nothing is hidden)";
   }
   out << ", " << Number(forecast.Speed(spec.mesh), 5) << " " << Unit(forecast)

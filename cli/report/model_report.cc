@@ -507,8 +507,7 @@ class Reporter {
       report_.memory_report =
           MakeMemoryReport(plan, *step.graph, step.gradient_names);
       if (gpu_) {
-        report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_,
-                                    OffloadsMoments(options_));
+        report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_);
       }
     } catch (const Error& error) {
       report_.notes.push_back(std::string("no memory forecast: ") +

@@ -186,10 +186,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   forecast.memory = MemoryOf(options, step, plan);
   const std::string places = PlacesRemark(options, forecast.memory.outside);
   if (!places.empty()) forecast.notes.push_back(places);
-  Cluster cluster = spec.cluster;
-  cluster.offloads = OffloadsMoments(options);
   forecast.time =
-      Simulate(plan, cluster, step.graph->Find(step.gradient_names.seed));
+      Simulate(plan, spec.cluster, step.graph->Find(step.gradient_names.seed));
   forecast.peak = options.dtype == DType::kFloat ? spec.cluster.gpu.fp32
                                                  : spec.cluster.gpu.narrow;
   return forecast;

@@ -117,7 +117,9 @@ class CpuProvider : public ExecutionProvider {
     std::memset(ours.raw(), 0, ours.bytes());
   }
   void Synchronize() override {}
-  SideQueue* side_queue() override { return &progress_; }
+  SideQueue* side_queue(Side side) override {
+    return side == Side::kCollectives ? &progress_ : nullptr;
+  }
 
  private:
   ProgressThread progress_;

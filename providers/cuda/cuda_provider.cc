@@ -4,16 +4,17 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <vector>
 
 #include "base/check.h"
 #include "providers/cuda/collectives/local_rank.h"
 #include "providers/cuda/collectives/nccl.h"
-#include "providers/cuda/collectives/side_stream.h"
 #include "providers/cuda/core/check.h"
 #include "providers/cuda/core/queue.h"
 #include "providers/cuda/core/registrations.h"
+#include "providers/cuda/core/side_stream.h"
 #include "providers/cuda/gemm/cublaslt.h"
 #include "providers/cuda/library/library_name.h"
 #include "providers/cuda/profiling/cupti_trace.h"
@@ -222,12 +223,20 @@ class CudaProvider : public ExecutionProvider {
   ActivityTrace* activities() override { return activities_; }
   HostRanges* host_ranges() override { return host_ranges_; }
   void Synchronize() override {
-    if (side_) side_->Synchronize();
+    for (const auto& side : sides_) {
+      if (side) side->Synchronize();
+    }
     queue_->Synchronize();
   }
-  SideQueue* side_queue() override {
-    if (!side_) side_ = std::make_unique<cuda::SideStream>(*queue_);
-    return side_.get();
+  SideQueue* side_queue(Side side) override {
+    std::unique_ptr<cuda::SideStream>& stream =
+        sides_[static_cast<size_t>(side)];
+    if (!stream) {
+      stream = std::make_unique<cuda::SideStream>(
+          *queue_, side == Side::kUpdates ? cuda::Priority::kLow
+                                          : cuda::Priority::kUsual);
+    }
+    return stream.get();
   }
 
  private:
@@ -242,7 +251,8 @@ class CudaProvider : public ExecutionProvider {
   HostRanges* host_ranges_ = cuda::NvtxRanges();
   // Memory that outlives the provider still needs the stream.
   std::shared_ptr<cuda::Queue> queue_;
-  std::unique_ptr<cuda::SideStream> side_;  // made when it is asked for
+  // Made when they are asked for.
+  std::array<std::unique_ptr<cuda::SideStream>, kSides> sides_;
 };
 
 }  // namespace

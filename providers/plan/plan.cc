@@ -2,10 +2,13 @@
 #include "providers/plan/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -18,6 +21,7 @@
 #include "graph/print.h"
 #include "providers/kernel.h"
 #include "providers/plan/arena.h"
+#include "providers/plan/flights.h"
 #include "providers/plan/free_early.h"
 #include "providers/plan/order.h"
 #include "providers/plan/plan_workspace.h"
@@ -234,92 +238,6 @@ std::vector<int> GivenOrder(const std::vector<Memory>& memories,
   return OrderThatFreesEarly(occupants, results);
 }
 
-// The steps beside which a call runs: it begins at position `begin`, and is
-// awaited before the step at `end`.
-struct Flight {
-  int begin, end;
-  bool beside;  // false: the next step needs it, or the call is the last step;
-                // `end` is `begin`
-  size_t before;  // calls before it that run beside other steps
-};
-
-// A call is awaited before the first step that reads a result, or that writes
-// state that the call reads. Calls are done one after another. A call whose
-// operands take more of the arena than its results (ReduceScatter) is awaited
-// before the second such call after it, too: at most two of them hold memory
-// only to be sent. `memory_of`: index in `memories` of a value. `position`: of
-// each step in the plan; steps that run together have one.
-std::vector<Flight> AwaitCollectives(
-    const std::vector<CollectiveCall>& calls,
-    const std::function<int(const Value*)>& memory_of,
-    const std::vector<const Node*>& nodes, const std::vector<Memory>& memories,
-    const std::vector<int>& position) {
-  if (calls.empty()) return {};
-  std::map<size_t, int> writers;  // of states, as positions
-  for (const Memory& m : memories) {
-    if (m.place != Place::kState || m.writer < 0) continue;
-    writers[m.at] = position[Index(m.writer)];
-  }
-  const auto steps = static_cast<int>(position.size());
-  std::vector<Flight> flights(calls.size());
-  std::vector<int> holders;  // begins, from the last one
-  int end = steps;
-  for (size_t i = calls.size(); i-- > 0;) {
-    Flight& flight = flights[i];
-    flight.begin = position[Index(calls[i].front())];
-    size_t kept = 0, made = 0;  // bytes of operands and results
-    for (int step : calls[i]) {
-      const Node& node = *nodes[Index(step)];
-      for (const Value* result : node.outputs()) {
-        if (!result) continue;
-        const Memory& m = memories[Index(memory_of(result))];
-        made += m.bytes;
-        for (int reader : m.readers) {
-          end = std::min(end, position[Index(reader)]);
-        }
-      }
-      for (const Value* operand : node.inputs()) {
-        if (!operand) continue;
-        const Memory& m = memories[Index(memory_of(operand))];
-        if (m.place == Place::kArena) kept += m.bytes;
-        const auto it = writers.find(m.at);
-        if (m.place == Place::kState && it != writers.end() &&
-            it->second > flight.begin) {
-          end = std::min(end, it->second);
-        }
-      }
-    }
-    if (kept > made) {
-      if (holders.size() >= 2) end = std::min(end, holders.end()[-2]);
-      holders.push_back(flight.begin);
-    }
-    const int next = flight.begin + static_cast<int>(calls[i].size());
-    flight.beside = end > next && next < steps;
-    // The host does another call itself, when those before it are done.
-    if (!flight.beside) end = flight.begin;
-    flight.end = end;
-  }
-  size_t before = 0;
-  for (Flight& flight : flights) {
-    flight.before = before;
-    before += flight.beside;
-  }
-  return flights;
-}
-
-// Sets `beside` and `awaits`. `steps`: of the plan.
-void MarkFlights(const std::vector<Flight>& flights, std::vector<Step>* steps) {
-  const auto await = [&](int position, size_t calls) {
-    if (Index(position) == steps->size()) return;
-    size_t& awaits = (*steps)[Index(position)].awaits;
-    awaits = std::max(awaits, calls);
-  };
-  for (const Flight& flight : flights) {
-    (*steps)[Index(flight.begin)].beside = flight.beside;
-    await(flight.end, flight.before + flight.beside);
-  }
-}
-
 // Gives a cell to each amax that one kernel measures and another one uses, and
 // to each that a kernel measures for itself.
 class Amaxes {
@@ -399,6 +317,7 @@ class Planner {
     PlaceOutputs();
     BindState();
     OrderNodes();
+    FindUpdates();
     FindWorkspaces();
     JoinSteps();
     PlaceResults();
@@ -698,8 +617,9 @@ class Planner {
   void JoinSteps() {
     std::vector<KernelOfMany> many;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      bool joins =
-          ConditionsOf(needed_, nodes_[i]).empty() && !IsCollective(*nodes_[i]);
+      bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
+                   !IsCollective(*nodes_[i]) &&
+                   (!updates_[i] || ReadsHostState(static_cast<int>(i)));
       many.push_back(joins ? entries_[i]->traits.many : nullptr);
     }
     if (std::ranges::all_of(many, std::logical_not())) return;
@@ -716,21 +636,124 @@ class Planner {
     SharePositions();
   }
 
-  // How long collectives run beside other steps.
-  void FindFlights() {
-    flights_ = AwaitCollectives(
-        calls_, [&](const Value* value) { return MemoryOf(value); }, nodes_,
-        memories_, position_);
+  bool ReadsHostState(int step) {
+    return std::ranges::any_of(
+        nodes_[Index(step)]->inputs(), [&](const Value* in) {
+          return in && memories_[Index(MemoryOf(in))].value->on_host;
+        });
+  }
+
+  // The steps of the queue of updates.
+  void FindUpdates() {
+    updates_.assign(nodes_.size(), false);
+    if (on_host_) return;
+    std::vector<bool> follows(nodes_.size());
+    for (int step : order_) {
+      const Node& node = *nodes_[Index(step)];
+      updates_[Index(step)] = ReadsHostState(step);
+      follows[Index(step)] =
+          updates_[Index(step)] ||
+          std::ranges::any_of(node.inputs(), [&](const Value* in) {
+            const int writer = in ? memories_[Index(MemoryOf(in))].writer : -1;
+            return writer >= 0 && follows[Index(writer)];
+          });
+    }
+    for (int step : std::views::reverse(order_)) {
+      const Node& node = *nodes_[Index(step)];
+      if (!follows[Index(step)] || IsCollective(node)) continue;
+      const bool alone =
+          std::ranges::all_of(node.outputs(), [&](const Value* out) {
+            return !out || std::ranges::all_of(
+                               memories_[Index(MemoryOf(out))].readers,
+                               [&](int r) { return updates_[Index(r)]; });
+          });
+      if (alone) updates_[Index(step)] = true;
+    }
+  }
+
+  std::optional<Side> SideOf(int step) const {
+    if (IsCollective(*nodes_[Index(step)])) return Side::kCollectives;
+    if (updates_[Index(step)]) return Side::kUpdates;
+    return std::nullopt;
+  }
+
+  // The calls of a queue, in the plan's order.
+  std::vector<std::vector<int>> CallsOf(Side side) const {
+    if (side == Side::kCollectives) return calls_;
+    std::vector<std::vector<int>> calls;
+    for (int step : order_) {
+      if (!updates_[Index(step)]) continue;
+      const bool joins =
+          !calls.empty() &&
+          position_[Index(step)] == position_[Index(calls.back().front())];
+      if (!joins) calls.emplace_back();
+      calls.back().push_back(step);
+    }
+    return calls;
+  }
+
+  // A call is needed by the first step that reads a result, or that writes
+  // state that the call reads; steps of the queue of updates find it done. It
+  // holds memory if it updates state in the host's memory, or if its operands
+  // take more of the arena than its results (ReduceScatter).
+  SideCall Describe(Side side, const std::vector<int>& steps,
+                    const std::map<size_t, int>& writers) {
+    SideCall call{.begin = position_[Index(steps.front())],
+                  .count = static_cast<int>(steps.size()),
+                  .needed = static_cast<int>(order_.size()),
+                  .holds = false};
+    const auto needed_by = [&](int step) {
+      if (side == Side::kUpdates && updates_[Index(step)]) return;
+      call.needed = std::min(call.needed, position_[Index(step)]);
+    };
+    size_t kept = 0, made = 0;  // bytes of operands and results
+    for (int step : steps) {
+      const Node& node = *nodes_[Index(step)];
+      call.holds |= side == Side::kUpdates && ReadsHostState(step);
+      for (const Value* result : node.outputs()) {
+        if (!result) continue;
+        const Memory& m = memories_[Index(MemoryOf(result))];
+        made += m.bytes;
+        for (int reader : m.readers) needed_by(reader);
+      }
+      for (const Value* operand : node.inputs()) {
+        if (!operand) continue;
+        const Memory& m = memories_[Index(MemoryOf(operand))];
+        if (m.place == Place::kArena) kept += m.bytes;
+        if (m.place != Place::kState || !writers.contains(m.at)) continue;
+        const int writer = writers.at(m.at);
+        if (position_[Index(writer)] > call.begin) needed_by(writer);
+      }
+    }
+    call.holds |= side == Side::kCollectives && kept > made;
+    return call;
+  }
+
+  // How long calls run beside other steps.
+  void FindAllFlights() {
+    std::map<size_t, int> writers;  // steps, by the state that they write
+    for (const Memory& m : memories_) {
+      if (m.place == Place::kState && m.writer >= 0) writers[m.at] = m.writer;
+    }
     lands_.assign(nodes_.size(), -1);
-    for (size_t i = 0; i < calls_.size(); ++i) {
-      for (int step : calls_[i]) lands_[Index(step)] = flights_[i].end;
+    for (Side side : {Side::kCollectives, Side::kUpdates}) {
+      const std::vector<std::vector<int>> calls = CallsOf(side);
+      std::vector<SideCall> described;
+      for (const std::vector<int>& steps : calls) {
+        described.push_back(Describe(side, steps, writers));
+      }
+      std::vector<Flight>& flights = flights_[static_cast<size_t>(side)];
+      flights = FindFlights(described, static_cast<int>(order_.size()));
+      for (size_t i = 0; i < calls.size(); ++i) {
+        for (int step : calls[i]) lands_[Index(step)] = flights[i].end;
+      }
     }
   }
 
   // Lifetimes of values in the arena, one buffer for results that pass on their
   // place.
   std::vector<Buffer> FindBuffers() {
-    FindFlights();
+    FindAllFlights();
     std::vector<Buffer> buffers;
     buffer_of_.assign(memories_.size(), -1);
     last_.assign(memories_.size(), -1);
@@ -769,7 +792,8 @@ class Planner {
     return buffers;
   }
 
-  // Operands of a collective stay until it is done, except `taken` ones.
+  // Operands of a call in another queue stay until it is done, except `taken`
+  // ones.
   void HoldOperands(int step, const std::vector<int>& taken,
                     std::vector<Buffer>& buffers) {
     if (lands_[Index(step)] < 0) return;
@@ -891,10 +915,13 @@ class Planner {
         step.guards.push_back({SlotOf(c.flag), c.value});
       }
       step.many = traits.many;
+      step.side = SideOf(number);
       if (begin < plan_.steps.size()) ++plan_.steps[begin].together;
       plan_.steps.push_back(std::move(step));
     }
-    MarkFlights(flights_, &plan_.steps);
+    for (Side side : {Side::kCollectives, Side::kUpdates}) {
+      MarkFlights(side, flights_[static_cast<size_t>(side)], &plan_.steps);
+    }
     for (auto [from, to] : copies_) {
       plan_.after.push_back({SlotOfMemory(from), SlotOfMemory(to)});
     }
@@ -925,8 +952,9 @@ class Planner {
   std::vector<InPlaceWrite> writes_;
   std::vector<std::pair<int, int>> edges_;  // steps that keep their order
   std::vector<CollectiveCall> calls_;
-  std::vector<Flight> flights_;  // of the calls
-  std::vector<int> lands_;       // ends of flights, by step; -1: no collective
+  std::vector<bool> updates_;  // by step: whether it runs in that queue
+  std::array<std::vector<Flight>, kSides> flights_;  // of the queues' calls
+  std::vector<int> lands_;  // ends of flights, by step; -1: of no such queue
   std::vector<int> order_;
   std::vector<int> position_;  // of a step, or of the first one of its group
   std::vector<int> last_;      // position at which a memory is read last

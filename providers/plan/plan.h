@@ -14,9 +14,12 @@
 // Steps that run together (providers/plan/run_together.h) stand side by side.
 // None of them reads or writes memory that another one writes.
 //
-// Collectives may run beside the steps after them, one after another. Each is
-// awaited before the first step that reads its result or overwrites an operand.
-// Until then operands and results keep their memory.
+// Collectives may run beside the steps after them, one after another
+// (providers/plan/flights.h). Each is awaited before the first step that reads
+// its result or overwrites an operand. Until then operands and results keep
+// their memory. So do, on a device, the steps that read state in the host's
+// memory (Value::on_host), and in the same queue the steps that follow from
+// them alone: no step of another queue reads their results.
 //
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only for that value.
@@ -35,13 +38,16 @@
 //   result of a node (an input, a constant, another state's old value).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
 #include "providers/kernel.h"
+#include "providers/side_queue.h"
 
 namespace onnx_fp8 {
 
@@ -82,11 +88,18 @@ struct Step {
   int known_amax = -1, own_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold
-  // A call of collectives that may run beside the steps that follow; the first
-  // step of the call says so. And how many of these calls, from the plan's
-  // first, are done before this step and the steps launched with it run.
+  // The queue beside the provider's own to which the step belongs. Whether the
+  // call may run there beside the steps that follow; the first step of the call
+  // says so. And how many of these calls of each queue, from the plan's first,
+  // are done before this step and the steps launched with it run.
+  std::optional<Side> side = {};
   bool beside = false;
-  size_t awaits = 0;
+  std::array<size_t, kSides> awaits = {};
+
+  size_t& AwaitsOf(Side queue) { return awaits[static_cast<size_t>(queue)]; }
+  size_t AwaitsOf(Side queue) const {
+    return awaits[static_cast<size_t>(queue)];
+  }
 };
 
 // A copy of bytes from one slot to another of the same size.

@@ -3,6 +3,7 @@
 // Works only from the meaning of the graph and shares nothing with the planner:
 // it follows which value every piece of memory holds.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -31,7 +32,10 @@ class Simulator {
             "expected steps that run together, got ", count);
       CheckFlights(i, count);
       RunSteps(i, count);
-      if (plan_.steps[i].beside) flights_.push_back({i, count});
+      if (plan_.steps[i].beside) {
+        flights_[static_cast<size_t>(*plan_.steps[i].side)].push_back(
+            {i, count});
+      }
       i += count;
     }
     for (const Copy& copy : plan_.after) RunCopy(copy, "after the steps");
@@ -165,31 +169,44 @@ class Simulator {
     }
   }
 
-  // Collectives that are not awaited yet may read their operands and write
-  // their results at any time.
+  // Calls of other queues that are not awaited yet may read their operands and
+  // write their results at any time. Calls of one queue do so in their order.
   void CheckFlights(size_t first, size_t count) {
-    landed_ = std::max(landed_, plan_.steps[first].awaits);
-    Check(landed_ <= flights_.size(), "[", plan_.steps[first].node->Where(),
-          "] awaits a collective that has not begun");
-    const bool collective = IsCollective(*plan_.steps[first].node);
-    Check(
-        !collective || plan_.steps[first].beside || landed_ == flights_.size(),
-        "[", plan_.steps[first].node->Where(),
-        "] runs while another collective does");
-    for (size_t i = first; i < first + count; ++i) {
-      for (size_t f = landed_; f < flights_.size(); ++f) {
-        for (size_t k = 0; k < flights_[f].second; ++k) {
-          CheckBeside(plan_.steps[i], plan_.steps[flights_[f].first + k]);
+    const Step& step = plan_.steps[first];
+    Check(step.side || !step.beside, "[", step.node->Where(),
+          "] runs beside other steps, and has no queue for that");
+    Check(IsCollective(*step.node) == (step.side == Side::kCollectives), "[",
+          step.node->Where(), "] expected the queue of collectives for these");
+    for (size_t k = first + 1; k < first + count; ++k) {
+      Check(plan_.steps[k].side == step.side, "[", plan_.steps[k].node->Where(),
+            "] runs together with a step of another queue");
+    }
+    for (size_t queue = 0; queue < kSides; ++queue) {
+      const std::vector<std::pair<size_t, size_t>>& flights = flights_[queue];
+      size_t& landed = landed_[queue];
+      landed = std::max(landed, step.awaits[queue]);
+      Check(landed <= flights.size(), "[", step.node->Where(),
+            "] awaits a call that has not begun");
+      if (step.side == static_cast<Side>(queue)) {
+        Check(step.beside || landed == flights.size(), "[", step.node->Where(),
+              "] runs while another call of its queue does");
+        continue;
+      }
+      for (size_t f = landed; f < flights.size(); ++f) {
+        for (size_t k = 0; k < flights[f].second; ++k) {
+          for (size_t i = first; i < first + count; ++i) {
+            CheckBeside(plan_.steps[i], plan_.steps[flights[f].first + k]);
+          }
         }
       }
     }
   }
 
-  void CheckBeside(const Step& step, const Step& collective) const {
+  void CheckBeside(const Step& step, const Step& beside) const {
     const auto overlap = [&](int a, int b) {
       return a >= 0 && b >= 0 && Overlap(At(a), At(b));
     };
-    for (int result : collective.outputs) {
+    for (int result : Written(beside)) {
       bool touches = false;
       for (int slot : step.inputs) touches |= overlap(slot, result);
       for (int slot : Written(step)) touches |= overlap(slot, result);
@@ -197,12 +214,12 @@ class Simulator {
         touches |= overlap(guard.slot, result);
       }
       Check(!touches, "[", step.node->Where(), "] touches the result of [",
-            collective.node->Where(), "], which is not awaited");
+            beside.node->Where(), "], which is not awaited");
     }
-    for (int operand : collective.inputs) {
+    for (int operand : beside.inputs) {
       for (int slot : Written(step)) {
         Check(!overlap(slot, operand), "[", step.node->Where(),
-              "] overwrites an operand of [", collective.node->Where(),
+              "] overwrites an operand of [", beside.node->Where(),
               "], which is not awaited");
       }
     }
@@ -316,10 +333,10 @@ class Simulator {
   const Graph& graph_;
   const KernelRegistry& kernels_;
   std::unordered_set<const Node*> runs_;
-  // Calls of collectives that run beside other steps: (first step, steps). The
-  // first `landed_` of them are done.
-  std::vector<std::pair<size_t, size_t>> flights_;
-  size_t landed_ = 0;
+  // The calls of each queue that run beside other steps: (first step, steps).
+  // The first `landed_` of them are done.
+  std::array<std::vector<std::pair<size_t, size_t>>, kSides> flights_;
+  std::array<size_t, kSides> landed_ = {};
   std::vector<const Value*> states_, fetched_;  // what they hold
   // begin → (end, content); no two overlap.
   std::map<size_t, std::pair<size_t, const Value*>> arena_;

@@ -29,10 +29,8 @@ bool IsView(const Node& node, const KernelRegistry& kernels) {
 
 // The seconds of the node's bytes, at this share of the speeds: of the bytes
 // that cross the bus, or of the others, whichever takes longer.
-double SecondsOfBytes(const Node& node, const GpuPeaks& gpu, double share,
-                      bool offloads) {
-  const double bytes = CostOf(node).bytes;
-  const double host = offloads ? MomentBytesOf(node) : 0;
+double SecondsOfBytes(const Node& node, const GpuPeaks& gpu, double share) {
+  const double bytes = CostOf(node).bytes, host = HostBytesOf(node);
   if (host == 0) return bytes / (share * gpu.bytes);
   return std::max(std::max(bytes - 2 * host, 0.0) / (share * gpu.bytes),
                   host / (share * gpu.host_bytes));
@@ -74,38 +72,37 @@ double PeakOf(const Node& node, const GpuPeaks& gpu) {
   }
 }
 
-double MomentBytesOf(const Node& node) {
+double HostBytesOf(const Node& node) {
   double bytes = 0;
   for (const Value* in : node.inputs()) {
-    const bool moment = in && in->role == Role::kMoment;
-    if (moment) bytes += static_cast<double>(BytesOf(*in));
+    if (in && in->on_host) bytes += static_cast<double>(BytesOf(*in));
   }
   return bytes;
 }
 
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
-                 const Efficiency& efficiency, bool offloads) {
+                 const Efficiency& efficiency) {
   const OpKind kind = FactsOf(node).kind;
   const bool attends =
       kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
   const double share = attends ? efficiency.attention : efficiency.products;
   return std::max(CostOf(node).flops / (share * PeakOf(node, gpu)),
-                  SecondsOfBytes(node, gpu, efficiency.memory, offloads));
+                  SecondsOfBytes(node, gpu, efficiency.memory));
 }
 
-double LeastMilliseconds(const Node& node, const GpuPeaks& gpu, bool offloads) {
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu) {
   return 1e3 * std::max(CostOf(node).flops / PeakOf(node, gpu),
-                        SecondsOfBytes(node, gpu, 1, offloads));
+                        SecondsOfBytes(node, gpu, 1));
 }
 
 ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
-                       const GpuPeaks& gpu, bool offloads) {
+                       const GpuPeaks& gpu) {
   ProfileReport report;
   for (const Node& node : graph.nodes()) {
     if (IsView(node, kernels)) continue;
     NodeProfile row = DescribeNode(node);
-    row.milliseconds = LeastMilliseconds(node, gpu, offloads);
-    if (offloads) row.host_bytes = MomentBytesOf(node);
+    row.milliseconds = LeastMilliseconds(node, gpu);
+    row.host_bytes = HostBytesOf(node);
     report.milliseconds += row.milliseconds;
     report.nodes.push_back(row);
   }

@@ -45,22 +45,20 @@ struct Efficiency {
   double attention = 0.35;
 };
 
-// The bytes of the moments that the node reads. If the host's memory holds them
-// (SessionOptions::offload), so many cross the bus in each direction: updates
-// write what they read.
-double MomentBytesOf(const Node& node);
+// The bytes of the host's memory (Value::on_host) that the node reads. So many
+// cross the bus in each direction: updates write what they read.
+double HostBytesOf(const Node& node);
 
 // The seconds that the node takes on a GPU at these shares: for its operations
-// or for its bytes, whichever takes longer. `offloads`: moments lie in the
-// host's memory; its bytes cross the bus in both directions at once.
+// or for its bytes, whichever takes longer. Bytes of the host's memory cross
+// the bus in both directions at once.
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
-                 const Efficiency& efficiency, bool offloads = false);
+                 const Efficiency& efficiency);
 
 // The least time of the node: its operations at their peak take one time, its
 // bytes (node_cost.h) at the memory's peak another, its bytes of the host's
 // memory a third; this is the longest one.
-double LeastMilliseconds(const Node& node, const GpuPeaks& gpu,
-                         bool offloads = false);
+double LeastMilliseconds(const Node& node, const GpuPeaks& gpu);
 
 // The least time of one run of the graph on a GPU, as a profile of no steps: a
 // node takes its LeastMilliseconds. Nodes run one after the other, and nothing
@@ -68,6 +66,6 @@ double LeastMilliseconds(const Node& node, const GpuPeaks& gpu,
 // kernel makes for itself are not counted. REQUIRES: the graph is one that
 // these kernels can run (FitToKernels).
 ProfileReport Roofline(const Graph& graph, const KernelRegistry& kernels,
-                       const GpuPeaks& gpu, bool offloads = false);
+                       const GpuPeaks& gpu);
 
 }  // namespace onnx_fp8

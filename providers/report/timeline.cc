@@ -55,11 +55,16 @@ class Simulation {
 
   Timeline Run() {
     bool forward = true;
-    size_t joined = 0;  // steps that belong to the call before them
+    bool beside = false;  // the call runs beside other steps
+    size_t joined = 0;    // steps that belong to the call before them
     for (const Step& step : plan_.steps) {
       const Node& node = *step.node;
       const bool first = joined == 0;
-      if (first) results_.clear();
+      if (first) {
+        results_.clear();
+        beside = step.beside;
+        AwaitUpdates(step.AwaitsOf(Side::kUpdates));
+      }
       joined = first ? step.together - 1 : joined - 1;
       double start = compute_free_;
       bool depends = false;
@@ -71,9 +76,12 @@ class Simulation {
         depends |= backward_.contains(root);
       }
       const bool sends = IsCollective(node);
-      double& free = sends ? network_free_ : compute_free_;
-      free =
-          std::max(free, start) + (sends ? Send(node, first) : Compute(node));
+      const bool updates = step.side == Side::kUpdates;
+      double& free = sends     ? network_free_
+                     : updates ? update_free_
+                               : compute_free_;
+      free = std::max(free, start) +
+             (sends ? Send(node, first) : Compute(node, updates));
       forward &= !depends;
       if (forward && !sends) time_.forward = time_.compute;
       for (const Value* out : node.outputs()) {
@@ -82,9 +90,18 @@ class Simulation {
         if (depends) backward_.insert(out);
       }
       for (const Value* out : results_) ready_[out] = free;
+      if (updates && joined == 0) {
+        update_ends_.push_back(update_free_);
+        if (!beside) {
+          AwaitUpdates(update_ends_.size());
+          update_ends_.pop_back();  // the plan does not count it
+        }
+      }
     }
-    time_.step = std::max(compute_free_, network_free_);
-    time_.exposed = time_.step - time_.compute;
+    const double others = std::max(compute_free_, network_free_);
+    time_.step = std::max(others, update_free_);
+    time_.exposed_updates += time_.step - others;
+    time_.exposed = time_.step - time_.compute - time_.exposed_updates;
     std::ranges::stable_sort(time_.work, std::greater<>(), &WorkTotal::seconds);
     std::ranges::stable_sort(time_.collectives, std::greater<>(),
                              &CallsTotal::seconds);
@@ -101,6 +118,13 @@ class Simulation {
     return value;
   }
 
+  // The next node waits for the first `count` calls of updates.
+  void AwaitUpdates(size_t count) {
+    if (count == 0 || update_ends_.at(count - 1) <= compute_free_) return;
+    time_.exposed_updates += update_ends_[count - 1] - compute_free_;
+    compute_free_ = update_ends_[count - 1];
+  }
+
   // Bytes that a rank receives because of this operand, the `first` or a later
   // one of its call.
   int64_t Received(const Node& node, int64_t ranks, bool first) {
@@ -114,17 +138,16 @@ class Simulation {
     return bytes(call_numbers_) - bytes(before);
   }
 
-  double Compute(const Node& node) {
-    const double seconds =
-        SecondsOf(node, cluster_.gpu, cluster_.efficiency, cluster_.offloads);
-    if (cluster_.offloads) time_.host_bytes += MomentBytesOf(node);
+  double Compute(const Node& node, bool updates) {
+    const double seconds = SecondsOf(node, cluster_.gpu, cluster_.efficiency);
+    time_.host_bytes += HostBytesOf(node);
     const std::string kind = WorkOf(node);
     auto row = std::ranges::find(time_.work, kind, &WorkTotal::kind);
     if (row == time_.work.end()) row = time_.work.insert(row, {kind});
     ++row->nodes;
     row->seconds += seconds;
     row->flops += FactsOf(node).flops(node);
-    time_.compute += seconds;
+    (updates ? time_.updates : time_.compute) += seconds;
     if (node.part != Part::kRecomputed) {
       time_.model_flops += ModelFlops(node);
     }
@@ -162,7 +185,8 @@ class Simulation {
   std::unordered_set<const Node*> runs_;
   std::unordered_set<const Value*> backward_;
   std::unordered_map<const Value*, double> ready_;  // not views
-  double compute_free_ = 0, network_free_ = 0;
+  double compute_free_ = 0, network_free_ = 0, update_free_ = 0;
+  std::vector<double> update_ends_;    // of calls beside other steps
   int64_t call_numbers_ = 0;           // elements of the call's operands so far
   std::vector<const Value*> results_;  // of the call so far: it ends for all
   Timeline time_;

@@ -22,7 +22,6 @@ struct Cluster {
   // GPUs from one rank of a group to the next, by name of the group; 1 for
   // groups that are not here.
   std::map<std::string, int64_t> strides = {};
-  bool offloads = false;  // moments lie in the host's memory
 };
 
 // Nodes of one kind that compute.
@@ -45,12 +44,13 @@ struct CallsTotal {
 
 struct Timeline {
   double step = 0;           // seconds of all
-  double compute = 0;        // of nodes that are no collectives
+  double compute = 0;        // of nodes in their turn
   double forward = 0;        // of those before the first node of the backward
   double communication = 0;  // of collectives
-  // Seconds in which nothing computes: step − compute. The rest of the
-  // communication is hidden.
-  double exposed = 0;
+  double updates = 0;        // of nodes in the queue of updates
+  // Seconds in which no node runs in its turn, because nodes or the end of the
+  // step wait for collectives, or for updates. The rest of both is hidden.
+  double exposed = 0, exposed_updates = 0;
   // Operations of products and attention, without the operations that only a
   // fused backward of attention needs: it counts twice its forward.
   double model_flops = 0;
@@ -64,6 +64,10 @@ struct Timeline {
 // have run, so that its operands are ready, and the collective before it; a
 // node waits for operands that come from collectives. Collectives that the plan
 // joins are one call (Step::together), whose results arrive together.
+//
+// Updates of state in the host's memory run one after the other in a third
+// queue: each starts when the nodes before it have run. Nodes wait for as many
+// of them as the plan says (Step::awaits).
 //
 // A node takes SecondsOf, a collective CostOfRing. `seed`: the value with which
 // the backward begins; null: there is none.

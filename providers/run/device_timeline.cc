@@ -25,8 +25,17 @@ double Milliseconds(int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / 1e6;
 }
 
-bool IsCollectives(const Activity& activity) {
-  return activity.name.find("nccl") != std::string::npos;
+constexpr Lane kLanes[] = {Lane::kHost, Lane::kBeside, Lane::kUpdates};
+
+// Whether the activity belongs to this lane, which is not the host's, wherever
+// the lane has work.
+bool IsOfLane(const Activity& activity, Lane lane) {
+  const auto has = [&](const char* part) {
+    return activity.name.find(part) != std::string::npos;
+  };
+  return lane == Lane::kBeside
+             ? has("nccl")
+             : has("UpdateKernel") || has("UpdateCodedKernel");
 }
 
 // The owner of each piece of work of this kind in this lane, in the order of
@@ -122,9 +131,8 @@ class Rows {
 }  // namespace
 
 DeviceTimeline::DeviceTimeline(ExecutionProvider& provider,
-                               const std::string& file, int64_t steps,
-                               bool offloads)
-    : provider_(provider), file_(file), steps_(steps), offloads_(offloads) {
+                               const std::string& file, int64_t steps)
+    : provider_(provider), file_(file), steps_(steps) {
   if (!file_.empty()) WriteFileAtomically(file_, ChromeTrace() + "\n");
 }
 
@@ -217,32 +225,31 @@ void DeviceTimeline::FindOwners(std::vector<Activity> activities) {
       owned_, {}, [](const Owned& owned) { return owned.activity.begin; });
 }
 
-// Collectives beside other steps have streams of their own.
+// Collectives and updates beside other steps have streams of their own.
 void DeviceTimeline::FindOwnersIn(std::vector<Owned>& launch,
                                   const std::vector<RecordedWork>& works) {
-  std::set<uint32_t> side_streams;
-  const bool two_lanes = std::ranges::any_of(
-      works, [](const RecordedWork& w) { return w.lane == Lane::kBeside; });
-  for (const Owned& owned : launch) {
-    if (two_lanes && IsCollectives(owned.activity)) {
-      side_streams.insert(owned.activity.stream);
+  std::map<uint32_t, Lane> lane_of;  // by stream; none: in its turn
+  for (const RecordedWork& work : works) {
+    if (work.lane == Lane::kHost) continue;
+    for (const Owned& owned : launch) {
+      if (!IsOfLane(owned.activity, work.lane)) continue;
+      lane_of[owned.activity.stream] = work.lane;
     }
   }
-  for (Lane lane : {Lane::kHost, Lane::kBeside}) {
+  for (Lane lane : kLanes) {
     for (WorkKind kind : kWorkKinds) {
       std::vector<Owned*> found;
       for (Owned& owned : launch) {
-        bool beside = side_streams.contains(owned.activity.stream);
-        bool fits =
-            owned.activity.kind == kind && beside == (lane == Lane::kBeside);
-        if (fits) found.push_back(&owned);
+        const auto side = lane_of.find(owned.activity.stream);
+        const Lane own = side == lane_of.end() ? Lane::kHost : side->second;
+        if (owned.activity.kind == kind && own == lane) found.push_back(&owned);
       }
       std::vector<const RecordedWork*> owners = OwnersOf(works, lane, kind);
       if (found.size() != owners.size()) {
         notes_.push_back(Concat(
             "a launch has records of ", found.size(), " ",
             kWorkNames[static_cast<size_t>(kind)], " where the recorded step ",
-            lane == Lane::kBeside ? "has on its second stream " : "has ",
+            lane == Lane::kHost ? "has " : "has on a stream of its own ",
             owners.size(), ": they are not matched to nodes"));
         continue;
       }
@@ -296,7 +303,7 @@ TimelineReport DeviceTimeline::Report() const {
         row->node.flops += cost.flops * per_step;
         row->node.bytes += cost.bytes * per_step;
         if (!gpu) continue;
-        row->least += LeastMilliseconds(*node, *gpu, offloads_) * per_step;
+        row->least += LeastMilliseconds(*node, *gpu) * per_step;
       }
     }
   }

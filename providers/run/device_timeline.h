@@ -32,11 +32,10 @@ class DeviceTimeline {
 
   // Observes `steps` steps of a run, which `file` gets as a Chrome trace; "":
   // no file. Compares them with the peaks of the provider's GPU, if known.
-  // `offloads`: moments lie in the host's memory.
   // REQUIRES: the provider has activities(). It and the graphs of all nodes
   // outlive the timeline. Errors: the file can't be written.
   DeviceTimeline(ExecutionProvider& provider, const std::string& file,
-                 int64_t steps, bool offloads = false);
+                 int64_t steps);
   // Waits for the device. Finishes the timeline.
   ~DeviceTimeline();
 
@@ -76,7 +75,6 @@ class DeviceTimeline {
   std::string file_;
   int64_t steps_, begun_ = 0;
   int64_t between_ = 0;  // replays between the timeline's steps
-  bool offloads_;
   bool in_step_ = false, finished_ = false;
   std::vector<std::vector<RecordedWork>> recordings_;
   std::vector<size_t> replays_;  // since the timeline's first step began

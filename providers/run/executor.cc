@@ -116,6 +116,10 @@ int64_t BytesOfElement(const Value& value) {
   return static_cast<int64_t>(ByteSize(StoredAs(value)));
 }
 
+Lane LaneOf(Side side) {
+  return side == Side::kCollectives ? Lane::kBeside : Lane::kUpdates;
+}
+
 // Bytes that a rank receives in a Run of the plan, for each group, by
 // ReceivedBytes: for providers that do not send through a Communicator.
 // Broadcasts, which no training step has, do not count.
@@ -219,9 +223,11 @@ void Executor::TakeOwn() {
 struct Executor::AtEnd {
   Executor& executor;
   ~AtEnd() {
-    if (!executor.beside_.empty()) executor.provider_.side_queue()->Drop();
-    executor.beside_.clear();
-    executor.awaited_ = 0;
+    for (Side queue : {Side::kCollectives, Side::kUpdates}) {
+      InFlight& beside = executor.beside_[static_cast<size_t>(queue)];
+      if (!beside.calls.empty()) executor.provider_.side_queue(queue)->Drop();
+      beside = {};
+    }
     for (auto* taken :
          {&executor.feeds_, &executor.states_, &executor.fetched_}) {
       taken->clear();
@@ -344,7 +350,9 @@ void Executor::RunSteps(TensorMap& state) {
   try {
     for (Call& call : calls_) {
       const Step& step = call.steps[0];
-      Await(step.awaits);
+      for (Side queue : {Side::kCollectives, Side::kUpdates}) {
+        Await(queue, step.AwaitsOf(queue));
+      }
       begun += step.together;
       if (RunsBeside(step)) {
         StartBeside(call);
@@ -352,7 +360,7 @@ void Executor::RunSteps(TensorMap& state) {
         RunCall(call);
       }
     }
-    Await(awaited_ + beside_.size());
+    AwaitAll();
     if (provider_.device() == Device::kHost) provider_.Synchronize();
   } catch (const Error& error) {
     bool whole =
@@ -655,37 +663,50 @@ void Executor::RunCall(Call& call) {
   Conclude(call);
 }
 
-// ---- collectives beside other steps
+// ---- calls beside other steps
 
-// A device runs all collectives in one queue: its groups of ranks belong to a
-// queue. A profiler waits for each kernel there, so nothing runs beside it.
+// A device runs all calls of a queue there, also ones that are awaited at once:
+// its groups of ranks belong to a queue. A profiler waits for each kernel
+// there, so nothing runs beside it.
 bool Executor::RunsBeside(const Step& step) const {
-  if (!overlap_ || !IsCollective(*step.node)) return false;
+  if (!overlap_ || !step.side) return false;
   const bool device = provider_.device() != Device::kHost;
-  return (device ? !profiler_ : step.beside) && provider_.side_queue();
+  return (device ? !profiler_ : step.beside) &&
+         provider_.side_queue(*step.side);
 }
 
 void Executor::StartBeside(Call& call) {
-  SideQueue& side = *provider_.side_queue();
-  beside_.push_back(&call);
-  call.lane = Lane::kBeside;
+  const Step& first = call.steps[0];
+  SideQueue& side = *provider_.side_queue(*first.side);
+  InFlight& beside = beside_[static_cast<size_t>(*first.side)];
+  beside.calls.push_back(&call);
+  call.lane = LaneOf(*first.side);
   MakeContexts(call, side.queue());
   side.Start([this, &call] {
     RunKernels(call);
-    NoteWork(call.steps, Lane::kBeside);
+    NoteWork(call.steps, call.lane);
   });
-  if (call.steps[0].beside) return;
-  Await(awaited_ + 1);
-  --awaited_;  // the plan counts only those beside other steps
+  if (first.beside) return;
+  Await(*first.side, beside.awaited + 1);
+  --beside.awaited;  // the plan counts only those beside other steps
 }
 
-void Executor::Await(size_t count) {
-  for (; awaited_ < count && !beside_.empty(); ++awaited_) {
+void Executor::Await(Side queue, size_t count) {
+  InFlight& beside = beside_[static_cast<size_t>(queue)];
+  for (; beside.awaited < count && !beside.calls.empty(); ++beside.awaited) {
+    Call& call = *beside.calls.front();
     const Clock::time_point begin = Clock::now();
-    provider_.side_queue()->Await();
-    AddTransfer(*beside_.front(), Clock::now() - begin);
-    Conclude(*beside_.front());
-    beside_.pop_front();
+    provider_.side_queue(queue)->Await();
+    if (queue == Side::kCollectives) AddTransfer(call, Clock::now() - begin);
+    Conclude(call);
+    beside.calls.pop_front();
+  }
+}
+
+void Executor::AwaitAll() {
+  for (Side queue : {Side::kCollectives, Side::kUpdates}) {
+    const InFlight& beside = beside_[static_cast<size_t>(queue)];
+    Await(queue, beside.awaited + beside.calls.size());
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -124,7 +125,8 @@ class Executor {
   // null: there is no timeline. The timeline must outlive the Runs, and the
   // graph must outlive the timeline.
   void set_timeline(DeviceTimeline* timeline) { timeline_ = timeline; }
-  // Whether collectives run beside other steps, if the provider can do so.
+  // Whether collectives and updates of state in the host's memory run beside
+  // other steps, if the provider can do so.
   void set_overlap(bool overlap) { overlap_ = overlap; }
   // In seconds, added up; null: they are not measured. It must outlive the
   // Runs.
@@ -152,8 +154,10 @@ class Executor {
   void RunCall(Call& call);
   bool RunsBeside(const Step& step) const;
   void StartBeside(Call& call);
-  // Waits for the first `count` of the calls that run beside other steps.
-  void Await(size_t count);
+  // Waits for the first `count` of the queue's calls that run beside other
+  // steps.
+  void Await(Side queue, size_t count);
+  void AwaitAll();
   // The host waited for the call's collectives.
   void AddTransfer(const Call& call, Profiler::Clock::duration waited);
   void RunSteps(TensorMap& state);
@@ -204,9 +208,12 @@ class Executor {
   };
   std::vector<Call> calls_;                 // all of the plan, in its order
   std::vector<std::vector<size_t>> users_;  // by slot: calls with that operand
-  std::deque<Call*> beside_;                // that are not awaited yet
-  size_t awaited_ = 0;                      // in this Run
-  Tensor amaxes_;                           // array of AmaxCells
+  struct InFlight {                         // in one queue, in this Run
+    std::deque<Call*> calls;                // that are not awaited yet
+    size_t awaited = 0;
+  };
+  std::array<InFlight, kSides> beside_;
+  Tensor amaxes_;  // array of AmaxCells
   uint64_t draw_ = 0;
   Tensor draw_on_device_;  // if a kernel of a device draws
   Profiler* profiler_ = nullptr;

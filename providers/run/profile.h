@@ -11,8 +11,9 @@
 
 namespace onnx_fp8 {
 
-// Where a node ran.
-enum class Lane { kHost = 1, kBeside = 2 };
+// Where a node ran: in its turn, or beside other nodes as a collective or as an
+// update of state in the host's memory.
+enum class Lane { kHost = 1, kBeside = 2, kUpdates = 3 };
 
 // Records when each node ran (Executor::set_profiler). All Runs of all
 // executors with this profiler go into one list. REQUIRES: the graphs outlive

@@ -345,6 +345,41 @@ TEST(CudaRanks, ARankThatEndsIsAnErrorOfTheOthers) {
   EXPECT_EQ(errors.find("rank 1"), std::string::npos) << errors;
 }
 
+// A group that stayed open would hold back the next call.
+TEST(CudaRanks, AnErrorInABucketEndsItsGroup) {
+  const std::string errors = RunProcesses(2, [](Communicator& ranks) {
+    const auto cuda = MakeCudaProvider();
+    const Groups groups = {{"dp", &ranks}};
+    TensorMap state;
+    Executor bucket(ParseGraph(R"(
+input x: float16[3]
+input z: float16[3]
+a: float16[3] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(x)
+b: float16[3] = onnx_fp8.AllReduce<bucket=1, group="dp", ranks=2, reduction="sum">(z)
+output a
+output b
+)"),
+                    *cuda);
+    bucket.set_groups(&groups);
+    const Tensor half = Tensor::Zeros(DType::kFloat16, {3});
+    ExpectError(
+        [&] {
+          bucket.Run({{"x", half}, {"z", half}}, state);
+        },
+        "expected float, double, int32 or int64, got float16");
+    Executor next(CollectiveGraph(2, "float[3]", "float[3]", "AllReduce",
+                                  ", reduction=\"sum\""),
+                  *cuda);
+    next.set_groups(&groups);
+    const Tensor x = Tensor::From<float>({3}, Numbers(ranks.rank(), 3));
+    const Tensor y = cuda->ToHost(next.Run({{"x", x}}, state).at("y"));
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(y.data<float>()[i], Numbers(0, 3)[i] + Numbers(1, 3)[i]) << i;
+    }
+  });
+  EXPECT_EQ(errors, "");
+}
+
 TEST(CudaRanks, EachProcessOfAMachineHasItsGpu) {
   const auto with = [](const std::string& name, const char* value) {
     return cuda::LocalRank(

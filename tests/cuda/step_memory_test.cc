@@ -235,12 +235,13 @@ TEST(StepMemory, LaterStepsTakeWhatTheyHandOver) {
   });
 }
 
-// Collectives may have a queue of their own, which is made here.
+// Collectives and updates may have queues of their own, which are made here.
 TEST(StepMemory, NoKernelTakesAny) {
   for (const KernelCase& c : KernelCases()) {
     std::shared_ptr<Graph> graph = GraphOf(c);
     auto provider = MakeCudaProvider();
-    provider->side_queue();
+    provider->side_queue(Side::kCollectives);
+    provider->side_queue(Side::kUpdates);
     Executor executor(graph, *provider);
     TensorMap feeds = RandomFeeds(*graph, {"lse", "rows"}), state;
     emulation::ResetCounts();

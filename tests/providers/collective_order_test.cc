@@ -119,12 +119,12 @@ TEST(CollectiveFlightsTest, AwaitedBeforeTheFirstThatNeedsIt) {
   for (const char* name : {"a", "all", "n"}) {
     EXPECT_TRUE(StepOf(plan, name).beside) << name;
   }
-  EXPECT_EQ(StepOf(plan, "h").awaits, 0u);
-  EXPECT_EQ(StepOf(plan, "i").awaits, 0u);
-  EXPECT_EQ(StepOf(plan, "y").awaits, 1u);
-  EXPECT_EQ(StepOf(plan, "k").awaits, 0u);
-  EXPECT_EQ(StepOf(plan, "next").awaits, 2u);
-  EXPECT_EQ(StepOf(plan, "z").awaits, 0u);
+  EXPECT_EQ(StepOf(plan, "h").AwaitsOf(Side::kCollectives), 0u);
+  EXPECT_EQ(StepOf(plan, "i").AwaitsOf(Side::kCollectives), 0u);
+  EXPECT_EQ(StepOf(plan, "y").AwaitsOf(Side::kCollectives), 1u);
+  EXPECT_EQ(StepOf(plan, "k").AwaitsOf(Side::kCollectives), 0u);
+  EXPECT_EQ(StepOf(plan, "next").AwaitsOf(Side::kCollectives), 2u);
+  EXPECT_EQ(StepOf(plan, "z").AwaitsOf(Side::kCollectives), 0u);
 }
 
 // A gathered value that replaces state takes no memory besides.
@@ -174,19 +174,19 @@ update m = t
 TEST(CollectiveFlightsTest, CheckPlanFindsWhatIsNotAwaited) {
   const auto graph = ParseGraph(kBeside);
   Plan plan = MakePlan(*graph, CpuKernels());
-  StepOf(plan, "y").awaits = 0;
+  StepOf(plan, "y").AwaitsOf(Side::kCollectives) = 0;
   EXPECT_EQ(CheckError(plan, *graph),
             "[Add -> y] touches the result of [onnx_fp8.AllReduce -> a], which "
             "is not awaited");
   plan = MakePlan(*graph, CpuKernels());
-  StepOf(plan, "next").awaits = 1;
+  StepOf(plan, "next").AwaitsOf(Side::kCollectives) = 1;
   EXPECT_EQ(CheckError(plan, *graph),
             "[Mul -> next] overwrites an operand of [onnx_fp8.AllGather -> "
             "all], which is not awaited");
   plan = MakePlan(*graph, CpuKernels());
-  StepOf(plan, "h").awaits = 2;
+  StepOf(plan, "h").AwaitsOf(Side::kCollectives) = 2;
   EXPECT_EQ(CheckError(plan, *graph),
-            "[Abs -> h] awaits a collective that has not begun");
+            "[Abs -> h] awaits a call that has not begun");
 }
 
 // The next step needs the result, so nothing would run beside.
@@ -298,9 +298,9 @@ TEST(CollectiveFlightsTest, FewOperandsWait) {
   const auto graph = ParseGraph(text + outputs);
   Plan plan = MakePlan(*graph, CpuKernels());
   CheckPlan(plan, *graph, CpuKernels());
-  EXPECT_EQ(StepOf(plan, "part1").awaits, 0u);
-  EXPECT_EQ(StepOf(plan, "part2").awaits, 1u);
-  EXPECT_EQ(StepOf(plan, "part4").awaits, 3u);
+  EXPECT_EQ(StepOf(plan, "part1").AwaitsOf(Side::kCollectives), 0u);
+  EXPECT_EQ(StepOf(plan, "part2").AwaitsOf(Side::kCollectives), 1u);
+  EXPECT_EQ(StepOf(plan, "part4").AwaitsOf(Side::kCollectives), 3u);
   EXPECT_EQ(plan.live_bytes, 3u * 256);
 }
 

@@ -29,7 +29,9 @@ class ForwardingProvider : public ExecutionProvider {
   void Clear(Tensor& ours) override { other_->Clear(ours); }
   void* queue() override { return other_->queue(); }
   void Synchronize() override { other_->Synchronize(); }
-  SideQueue* side_queue() override { return other_->side_queue(); }
+  SideQueue* side_queue(Side side) override {
+    return other_->side_queue(side);
+  }
 
  protected:
   KernelRegistry kernels_;

@@ -177,8 +177,7 @@ class Session : public TrainingSession {
     if (!options.timeline.empty()) {
       CheckTimeline(options, *provider_);
       timeline_ = std::make_unique<DeviceTimeline>(*provider_, options.timeline,
-                                                   options.timeline_steps,
-                                                   OffloadsMoments(options));
+                                                   options.timeline_steps);
     }
     bool trace = !options.profile.empty();
     if (!trace && !options.profile_steps) return;

@@ -46,12 +46,12 @@ const Value* FirstResult(const Node& node) {
 // may be fused away, or be state that is updated in place.
 class CostsOfPlan {
  public:
-  CostsOfPlan(const Plan& plan, const Hardware& hardware, bool offloads) {
+  CostsOfPlan(const Plan& plan, const Hardware& hardware) {
     for (const Step& step : plan.steps) {
       const Value* first = FirstResult(*step.node);
       if (!first) continue;
       const double seconds =
-          SecondsOf(*step.node, hardware.gpu, hardware.efficiency, offloads);
+          SecondsOf(*step.node, hardware.gpu, hardware.efficiency);
       all_seconds_ += seconds;
       by_name_[first->name].seconds = seconds;
       if (step.workspace >= 0) {
@@ -314,7 +314,7 @@ class MemorySearch {
   }
 
   CostsOfPlan CostsOf(const Plan& plan) const {
-    return {plan, hardware_, OffloadsMoments(options_)};
+    return {plan, hardware_};
   }
 
   // The plan in which nothing runs again. The next plans run in this way, too.

@@ -58,6 +58,7 @@
 #include "training/ranks/sharded_state.h"
 #include "training/step/draw_weights.h"
 #include "training/step/loss.h"
+#include "training/step/place_state.h"
 #include "training/step/step_builder.h"
 #include "training/step/step_from_file.h"
 
@@ -305,6 +306,9 @@ Passes KernelPasses(const KernelRegistry& kernels,
        {"AddToSums", [&](Graph& g) { AddToSums(g, kernels); }, kMaySkip},
        {"JoinLossGradient", [&](Graph& g) { JoinLossGradient(g, kernels); },
         kMaySkip}});
+  if (OffloadsMoments(options)) {
+    list.push_back({"MarkOffloaded", MarkOffloaded});
+  }
   if (choice.attention_workspace > 0) {
     list.push_back(
         {"BoundWorkspaces", [bytes = choice.attention_workspace](Graph& g) {

@@ -70,6 +70,12 @@ StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
   return places;
 }
 
+void MarkOffloaded(Graph& graph) {
+  for (Value* value : graph.Initializers()) {
+    value->on_host = value->role == Role::kMoment;
+  }
+}
+
 bool LiesOutside(const SessionOptions& options, const Value& state) {
   if (OffloadsMoments(options)) return state.role == Role::kMoment;
   return !options.state_dir.empty() &&

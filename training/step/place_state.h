@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "graph/graph.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor.h"
 #include "providers/plan/plan.h"
@@ -26,6 +27,9 @@ void CheckPlaces(const SessionOptions& options, Device device);
 // the folder.
 StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
                           const TrainingModel& model);
+
+// Marks the state that a device keeps in the host's memory (Value::on_host).
+void MarkOffloaded(Graph& graph);
 
 // The same for a plan on paper.
 bool LiesOutside(const SessionOptions& options, const Value& state);

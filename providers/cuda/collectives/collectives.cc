@@ -117,9 +117,9 @@ Gathered GatherRows(KernelContext& ctx, NcclGroup* group) {
 void NcclAllGatherTogether(std::span<KernelContext> nodes) {
   NcclGroup* group = NcclGroupOf(nodes[0]);
   std::vector<Gathered> all;
-  if (group) group->CheckNccl(NcclFunctions().GroupStart(), "ncclGroupStart");
+  NcclGroupCall call(group);
   for (KernelContext& ctx : nodes) all.push_back(GatherRows(ctx, group));
-  if (group) group->CheckNccl(NcclFunctions().GroupEnd(), "ncclGroupEnd");
+  call.End();
   for (const Gathered& one : all) {
     Tensor& y = *one.kept;
     if (y.bytes() == 0 || one.rows == y.raw()) continue;
@@ -164,10 +164,9 @@ void NcclBroadcast(KernelContext& ctx) {
 // The nodes of a bucket, as one call of NCCL.
 template <Kernel kernel>
 void Together(std::span<KernelContext> nodes) {
-  NcclGroup* group = NcclGroupOf(nodes[0]);
-  if (group) group->CheckNccl(NcclFunctions().GroupStart(), "ncclGroupStart");
+  NcclGroupCall call(NcclGroupOf(nodes[0]));
   for (KernelContext& ctx : nodes) kernel(ctx);
-  if (group) group->CheckNccl(NcclFunctions().GroupEnd(), "ncclGroupEnd");
+  call.End();
 }
 
 }  // namespace

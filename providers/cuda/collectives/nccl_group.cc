@@ -2,6 +2,7 @@
 #include "providers/cuda/collectives/nccl_group.h"
 
 #include <exception>
+#include <utility>
 
 #include "base/check.h"
 
@@ -40,6 +41,24 @@ void NcclGroup::CheckNccl(NcclResult result, const char* call) {
   failed_ = true;
   Fail("[NCCL] ", call, " failed: ", nccl.GetErrorString(result), ": ",
        nccl.GetLastError(comm_));
+}
+
+// Errors of other ranks are End's: nobody would close the group for an
+// exception from here.
+NcclGroupCall::NcclGroupCall(NcclGroup* group) : group_(group) {
+  if (!group) return;
+  const NcclResult result = NcclFunctions().GroupStart();
+  if (result != kNcclSuccess) group->CheckNccl(result, "ncclGroupStart");
+}
+
+// After an exception, whose error counts.
+NcclGroupCall::~NcclGroupCall() {
+  if (group_) NcclFunctions().GroupEnd();
+}
+
+void NcclGroupCall::End() {
+  NcclGroup* group = std::exchange(group_, nullptr);
+  if (group) group->CheckNccl(NcclFunctions().GroupEnd(), "ncclGroupEnd");
 }
 
 std::string NcclText() {

@@ -33,6 +33,23 @@ class NcclGroup {
   bool failed_ = false;
 };
 
+// NCCL's group call: calls from its beginning to End are one. An exception ends
+// it, too: NCCL would otherwise hold back all later calls of the thread.
+class NcclGroupCall {
+ public:
+  // null: there are no calls, and nothing happens. Errors: NCCL's.
+  explicit NcclGroupCall(NcclGroup* group);
+  ~NcclGroupCall();
+  NcclGroupCall(const NcclGroupCall&) = delete;
+  NcclGroupCall& operator=(const NcclGroupCall&) = delete;
+
+  // Its calls begin. Errors: NCCL's.
+  void End();
+
+ private:
+  NcclGroup* group_;  // null: it has ended
+};
+
 // The groups of a queue, made when the first node asks for them.
 class NcclGroups {
  public:

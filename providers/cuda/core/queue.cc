@@ -6,8 +6,11 @@
 
 namespace onnx_fp8::cuda {
 
-Queue::Queue(const ProviderOptions& options) : options_(options) {
-  ONNX_FP8_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+// Smaller numbers come first, and 0 comes last.
+Queue::Queue(const ProviderOptions& options, Priority priority)
+    : options_(options) {
+  ONNX_FP8_CUDA(cudaStreamCreateWithPriority(
+      &stream_, cudaStreamNonBlocking, priority == Priority::kLow ? 0 : -1));
   staging_ = std::make_unique<Staging>(stream_);
   ONNX_FP8_CUDA(
       cudaMalloc(reinterpret_cast<void**>(&complaint_), sizeof(Complaint)));

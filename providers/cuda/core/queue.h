@@ -24,11 +24,16 @@ struct Complaint {
   int64_t value;
 };
 
+// Whose blocks a GPU starts first where streams have some to start. Those of
+// updates of the host's memory wait for the bus, and would fill the GPU.
+enum class Priority { kUsual, kLow };
+
 // The stream of a provider, and what its kernels share.
 class Queue {
  public:
   // Errors: the CUDA runtime's.
-  explicit Queue(const ProviderOptions& options = {});
+  explicit Queue(const ProviderOptions& options = {},
+                 Priority priority = Priority::kUsual);
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;

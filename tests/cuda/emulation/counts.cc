@@ -9,6 +9,7 @@ namespace {
 struct Counts {
   std::map<std::string, int64_t> calls;
   std::map<const void*, KernelTraffic> traffic;
+  std::map<const void*, std::set<uint32_t>> streams;
   KernelTraffic ignored;
   KernelTraffic* current = &ignored;
 };
@@ -18,6 +19,10 @@ Counts counts;
 }  // namespace
 
 void CountCall(const char* function) { ++counts.calls[function]; }
+
+void CountStream(const void* kernel, uint32_t stream) {
+  counts.streams[kernel].insert(stream);
+}
 
 void CountLaunch(const void* kernel) {
   counts.current = &counts.traffic[kernel];
@@ -41,6 +46,8 @@ std::map<std::string, KernelTraffic> Traffic() {
     sum.launches += traffic.launches;
     sum.bytes_read += traffic.bytes_read;
     sum.bytes_written += traffic.bytes_written;
+    const std::set<uint32_t>& streams = counts.streams[kernel];
+    sum.streams.insert(streams.begin(), streams.end());
   }
   return by_name;
 }
@@ -48,6 +55,7 @@ std::map<std::string, KernelTraffic> Traffic() {
 void ResetCounts() {
   counts.calls.clear();
   counts.traffic.clear();
+  counts.streams.clear();
   counts.current = &counts.ignored;
 }
 

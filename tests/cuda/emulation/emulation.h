@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ namespace onnx_fp8::emulation {
 // ONNX_FP8_CUDA_SCHEDULE gives the seed. REQUIRES: no work is pending.
 void SetSchedule(uint64_t seed);
 uint64_t Schedule();
+// Two seeds with extremes: where no event orders them, all work of the stream
+// that was made first comes first, or all work of the stream that was made
+// last. If one of two streams lacks a wait for the other, one of these seeds
+// runs it too early.
+inline constexpr uint64_t kFirstStreamFirst = ~uint64_t{0};
+inline constexpr uint64_t kLastStreamFirst = kFirstStreamFirst - 1;
 
 // What the hardware leaves open in numbers, such as the order of a product's
 // sums and the last bit of rsqrtf: 0 is plain float. At first
@@ -71,6 +78,7 @@ struct KernelTraffic {
   int64_t launches = 0;
   // Traffic of device memory. Only checked builds count it.
   int64_t bytes_read = 0, bytes_written = 0;
+  std::set<uint32_t> streams = {};  // their numbers, also of captured launches
 };
 // By the kernel's name, such as "AddKernel<float>", since the last reset.
 std::map<std::string, KernelTraffic> Traffic();

@@ -5,6 +5,7 @@
 
 #include "tests/cuda/emulation/api.h"
 #include "tests/cuda/emulation/blocks.h"
+#include "tests/cuda/emulation/counts.h"
 #include "tests/cuda/emulation/reports.h"
 #include "tests/cuda/emulation/shared_memory.h"
 #include "tests/cuda/emulation/symbols.h"
@@ -58,6 +59,9 @@ cudaError_t LaunchGrid(const Grid& grid, cudaStream_t stream) {
   return Api("cudaLaunchKernel", [&] {
     cudaError_t error = CheckLaunch(grid);
     if (error != cudaSuccess) return error;
+    if (cudaStream_t known = StreamOf(stream)) {
+      CountStream(grid.kernel, known->number);
+    }
     return Enqueue(stream, {.what = FunctionName(grid.kernel),
                             .type = cudaGraphNodeTypeKernel,
                             .run = [grid, call] { RunGrid(grid); }});

@@ -9,6 +9,7 @@
 #include "tests/cuda/emulation/api.h"
 #include "tests/cuda/emulation/captures.h"
 #include "tests/cuda/emulation/cupti_api.h"
+#include "tests/cuda/emulation/emulation.h"
 #include "tests/cuda/emulation/faults.h"
 #include "tests/cuda/emulation/memory.h"
 #include "tests/cuda/emulation/settings.h"
@@ -114,9 +115,31 @@ size_t DrawOne(const std::vector<OpRef>& runnable) {
   }
 }
 
+// The oldest of the stream that was made first, or last.
+size_t OfExtremeStream(const std::vector<OpRef>& runnable, bool last) {
+  const auto place = [&](const OpRef& op) {
+    const int64_t stream = op->work.stream;
+    return std::pair(last ? -stream : stream, op->id);
+  };
+  const auto best = std::ranges::min_element(runnable, {}, place);
+  return static_cast<size_t>(best - runnable.begin());
+}
+
+size_t ChooseOne(const std::vector<OpRef>& runnable) {
+  switch (Schedule()) {
+    case 0:
+      return FirstNeeded(runnable);
+    case kFirstStreamFirst:
+    case kLastStreamFirst:
+      return OfExtremeStream(runnable, Schedule() == kLastStreamFirst);
+    default:
+      return DrawOne(runnable);
+  }
+}
+
 OpRef TakeRunnable() {
   auto& runnable = TheQueue().runnable;
-  size_t i = Schedule() == 0 ? FirstNeeded(runnable) : DrawOne(runnable);
+  size_t i = ChooseOne(runnable);
   OpRef op = runnable[i];
   runnable.erase(runnable.begin() + static_cast<std::ptrdiff_t>(i));
   return op;

@@ -66,6 +66,14 @@ TEST(Streams, AnEventOrdersThem) {
   }
 }
 
+TEST(Streams, RunInExtremeOrders) {
+  const std::vector<int> first = {0, 1, 2, 3}, last = {2, 3, 0, 1};
+  EXPECT_EQ(OrderOfStreams(emulation::kFirstStreamFirst, false), first);
+  EXPECT_EQ(OrderOfStreams(emulation::kLastStreamFirst, false), last);
+  EXPECT_EQ(OrderOfStreams(emulation::kFirstStreamFirst, true), first);
+  EXPECT_EQ(OrderOfStreams(emulation::kLastStreamFirst, true), first);
+}
+
 TEST(Streams, TheDefaultStreamWaitsForBlockingOnes) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     emulation::SetSchedule(seed);

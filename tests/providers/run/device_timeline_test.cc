@@ -70,8 +70,8 @@ output c
 
   // Two steps of a recording, after those before the timeline.
   TimelineReport Run(std::vector<RecordedWork> works, int64_t steps = 2,
-                     int64_t ran = 4, bool offloads = false) {
-    DeviceTimeline timeline(provider_, file_, steps, offloads);
+                     int64_t ran = 4) {
+    DeviceTimeline timeline(provider_, file_, steps);
     const size_t recording = timeline.AddRecording(std::move(works));
     for (int64_t i = 0; i < ran; ++i) {
       timeline.BeginStep();
@@ -134,11 +134,10 @@ TEST_F(DeviceTimelineTest, KernelsBelongToNodesInTheOrderOfTheRecording) {
 
 // 4.8 MB at 64 GB/s.
 TEST_F(DeviceTimelineTest, MomentsOfTheHostCrossTheBus) {
-  graph_->Find("x")->role = Role::kMoment;
+  graph_->Find("x")->on_host = true;
   provider_.list = {At(kKernel, "exp", 10, 90, 1, 7),
                     At(kKernel, "exp", 100, 180, 1, 8)};
-  const TimelineReport report =
-      Run({{{nodes_[0]}, Lane::kHost, Counts(1, 0)}}, 2, 4, true);
+  const TimelineReport report = Run({{{nodes_[0]}, Lane::kHost, Counts(1, 0)}});
   EXPECT_NEAR(RowOf(report, "Exp").least, 0.075, 1e-6);
 }
 
@@ -157,6 +156,23 @@ TEST_F(DeviceTimelineTest, CollectivesHaveAStreamOfTheirOwn) {
   EXPECT_NEAR(RowOf(report, "Relu").node.milliseconds, 0.009, 1e-9);
   EXPECT_NEAR(RowOf(report, "Relu").beside, 0.008, 1e-9);
   EXPECT_EQ(RowOf(report, "Exp").beside, 0);
+}
+
+// A kernel of scales has its turn, whatever its name.
+TEST_F(DeviceTimelineTest, UpdatesHaveAStreamOfTheirOwn) {
+  provider_.list = {At(kKernel, "exp", 0, 10, 1, 3),
+                    At(kKernel, "FactorsKernel", 10, 12, 7, 3),
+                    At(kKernel, "UpdateKernel", 12, 40, 7, 3),
+                    At(kKernel, "ncclDevKernel_AllReduce", 12, 20, 5, 3),
+                    At(kKernel, "UpdateScaleKernel", 20, 30, 1, 3)};
+  TimelineReport report = Run({{{nodes_[0]}, Lane::kHost, Counts(2, 0)},
+                               {{nodes_[2]}, Lane::kUpdates, Counts(2, 0)},
+                               {{nodes_[1]}, Lane::kBeside, Counts(1, 0)}},
+                              1, 3);
+  EXPECT_TRUE(report.notes.empty()) << report.notes.front();
+  EXPECT_NEAR(RowOf(report, "Exp").node.milliseconds, 0.020, 1e-9);
+  EXPECT_NEAR(RowOf(report, "Relu").node.milliseconds, 0.030, 1e-9);
+  EXPECT_NEAR(RowOf(report, "AllReduce").node.milliseconds, 0.008, 1e-9);
 }
 
 TEST_F(DeviceTimelineTest, MissingRecordsAreNamedAndNothingIsGuessed) {

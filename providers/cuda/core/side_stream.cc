@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "providers/cuda/collectives/side_stream.h"
+#include "providers/cuda/core/side_stream.h"
 
 #include "providers/cuda/core/check.h"
 
@@ -39,7 +39,14 @@ void SideStream::Await() {
   started_.pop_front();
 }
 
+// Memory of these works may be freed in the main stream. (In a capture that has
+// failed there is nothing to wait for.)
 void SideStream::Drop() {
+  if (started_.empty()) return;
+  for (cudaEvent_t event : started_) {
+    cudaStreamWaitEvent(main_.stream(), event, 0);
+  }
+  cudaGetLastError();
   free_.insert(free_.end(), started_.begin(), started_.end());
   started_.clear();
 }

@@ -11,12 +11,13 @@
 
 namespace onnx_fp8::cuda {
 
-// A second stream beside the provider's. Events order the works of both, so a
-// CUDA graph may record them. The host starts a work at once and never waits.
+// A stream beside the provider's. Events order the works of both, so a CUDA
+// graph may record them. The host starts a work at once and never waits.
 class SideStream : public SideQueue {
  public:
   // `main` must outlive it. Errors: the CUDA runtime's.
-  explicit SideStream(Queue& main) : main_(main) {}
+  SideStream(Queue& main, Priority priority)
+      : main_(main), side_({}, priority) {}
   ~SideStream() override;
 
   void* queue() override { return &side_; }
