@@ -24,7 +24,7 @@ std::vector<QuantizedForm> Forms() {
   return {
       {"3,7,201", "201", "3,7,1", "3,7,201", "", false, false},
       {"2,10,36", "36", "2,10,1", "2,10,36", "36,20", false, true},
-      {"3,44,132", "132", "3,44,1", "132,132", "132,132", true, false},
+      {"3,12,132", "132", "3,12,1", "36,132", "132,36", true, false},
       {"5,67", "67", "5,1", "5,67", "", true, true},
       {"2,4,68", "68", "2,4,1", "8,68", "68,8", true, true, true},
       // more than a segment, and not whole segments

@@ -23,22 +23,25 @@ __device__ inline uint32_t Encode(float x) {
                                kE4M3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-// The code of the product of x and the factor. If a product is NaN, a GPU drops
-// its sign. The code has the sign that a CPU gives: x's if x is NaN, else the
-// factor's if it is NaN, else minus (0 times infinity).
+// The code of the product of x and the factor, which is NaN. A GPU drops the
+// sign of such a product. The code has the sign that a CPU gives: x's if x is
+// NaN, else the factor's if it is NaN, else minus (0 times infinity).
+__device__ inline uint32_t CodeOfNaN(bool e4m3, float x, float factor) {
+  float from = x != x ? x : factor != factor ? factor : -1.0f;
+  return (__float_as_uint(from) >> 24 & 0x80u) | (e4m3 ? 0x7Fu : 0x7Eu);
+}
+
+// The code of the product of x and the factor.
 template <bool kE4M3>
 __device__ inline uint32_t EncodeProduct(float x, float factor) {
   float y = x * factor;
-  if (y == y) {
-    return __nv_cvt_float_to_fp8(y, __NV_SATFINITE,
-                                 kE4M3 ? __NV_E4M3 : __NV_E5M2);
-  }
-  float from = x != x ? x : factor != factor ? factor : -1.0f;
-  return (__float_as_uint(from) >> 24 & 0x80u) | (kE4M3 ? 0x7Fu : 0x7Eu);
+  if (y != y) return CodeOfNaN(kE4M3, x, factor);
+  return __nv_cvt_float_to_fp8(y, __NV_SATFINITE,
+                               kE4M3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-// The codes of four numbers, none of which is NaN: the first one's is the
-// lowest byte.
+// The codes of four numbers: the first one's is the lowest byte. The code of
+// NaN is another one than Encode's.
 template <bool kE4M3>
 __device__ inline uint32_t EncodeNumbers(float a, float b, float c, float d) {
   constexpr auto kTo = kE4M3 ? __NV_E4M3 : __NV_E5M2;
@@ -50,18 +53,23 @@ __device__ inline uint32_t EncodeNumbers(float a, float b, float c, float d) {
 }
 
 // EncodeProduct's codes of four numbers, the first one's in the lowest byte.
-template <bool kE4M3>
-__device__ inline uint32_t EncodeProducts(const float (&x)[4], float factor) {
+// Code that NaN alone needs is there once for both formats: kernels repeat it
+// for each vector of a thread.
+__device__ inline uint32_t EncodeProducts(bool e4m3, const float (&x)[4],
+                                          float factor) {
   float a = x[0] * factor, b = x[1] * factor;
   float c = x[2] * factor, d = x[3] * factor;
-  // NaN if one of them is. It may also be Inf - Inf, which takes the longer way
-  // to the same codes.
+  uint32_t codes =
+      e4m3 ? EncodeNumbers<true>(a, b, c, d) : EncodeNumbers<false>(a, b, c, d);
+  // NaN if one of them is. It may also be Inf - Inf, which changes no code.
   float any = (a + b) + (c + d);
-  if (any == any) return EncodeNumbers<kE4M3>(a, b, c, d);
-  uint32_t codes = 0;
+  if (any == any) return codes;
   ONNX_FP8_UNROLL
   for (int k = 0; k < 4; ++k) {
-    codes |= EncodeProduct<kE4M3>(x[k], factor) << 8 * k;
+    float y = x[k] * factor;
+    if (y == y) continue;
+    codes &= ~(0xFFu << 8 * k);
+    codes |= CodeOfNaN(e4m3, x[k], factor) << 8 * k;
   }
   return codes;
 }

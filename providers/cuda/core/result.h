@@ -123,14 +123,9 @@ struct ResultWriter {
   __device__ bool HasCodes() const { return r->q && writes; }
   // Null if nobody asks for the amax, or it is complete.
   __device__ DeviceAmax* Amax() const { return r->again ? nullptr : r->amax; }
-  __device__ uint32_t Code(float x) const {
-    return r->e4m3 ? EncodeProduct<true>(x, factor)
-                   : EncodeProduct<false>(x, factor);
-  }
   // The codes of four numbers. The lowest byte has the code of x[0].
   __device__ uint32_t Codes(const float (&x)[4]) const {
-    return r->e4m3 ? EncodeProducts<true>(x, factor)
-                   : EncodeProducts<false>(x, factor);
+    return EncodeProducts(r->e4m3, x, factor);
   }
   // Elements that are stored next belong to this row of n, which has to_n
   // codes. A row that does not exist has zeros only.
@@ -162,13 +157,9 @@ __device__ inline void Store4(const ResultWriter& w, int64_t i, float (&x)[4]) {
 // x[0] in the lowest byte, and zeros behind them.
 __device__ inline uint32_t CodesOf(const ResultWriter& w, int count,
                                    const float (&x)[4]) {
-  if (count == 4) return w.Codes(x);
-  uint32_t codes = 0;
-  ONNX_FP8_UNROLL
-  for (int k = 0; k < 4; ++k) {
-    if (k < count) codes |= w.Code(x[k]) << 8 * k;
-  }
-  return codes;
+  uint32_t codes = w.Codes(x);
+  if (count >= 4) return codes;
+  return count > 0 ? codes & ((1u << 8 * count) - 1) : 0;
 }
 
 // Stores four codes at number `at`, or `left` if there are fewer.

@@ -117,16 +117,18 @@ template <typename Out>
 __device__ void StoreVector(const Out& y, const RowPart& row, int i,
                             float (&x)[kPerThread], AmaxPart& seen) {
   int64_t at = row.origin + i * kPerThread;
+  int count = row.end - i * kPerThread;
   if (row.HasAll(i)) {
     Store4(y, at, x);
-    for (float v : x) seen.Add(v);
-    return StoreVectorCodes(y, at, kPerThread, x);
+    seen.Add4(x);
+    count = kPerThread;
+  } else {
+    ONNX_FP8_UNROLL
+    for (int k = 0; k < kPerThread; ++k) {
+      if (row.Has(i, k)) seen.Add(x[k] = Store(y, at + k, x[k]));
+    }
   }
-  ONNX_FP8_UNROLL
-  for (int k = 0; k < kPerThread; ++k) {
-    if (row.Has(i, k)) seen.Add(x[k] = Store(y, at + k, x[k]));
-  }
-  StoreVectorCodes(y, at, row.end - i * kPerThread, x);
+  StoreVectorCodes(y, at, count, x);
 }
 
 // ---- the vectors of one thread: first, first + kStep, …

@@ -134,9 +134,11 @@ __device__ Center CenterOfRow(Threads& threads, const Part& part, int64_t size,
 __device__ void Normalize(const Norm& p, int64_t r, int64_t first, int i,
                           const Center& c, float (&x)[kPerThread]) {
   float scale[kPerThread], bias[kPerThread] = {};
-  LoadVector(p.scale.data, p.scale.Of(r, p.sizes.n).From(first), i, 0, scale);
+  LoadVector({p.scale.data.data, Storage::kFloat},
+             p.scale.Of(r, p.sizes.n).From(first), i, 0, scale);
   if (p.bias.data.data) {
-    LoadVector(p.bias.data, p.bias.Of(r, p.sizes.n).From(first), i, 0, bias);
+    LoadVector({p.bias.data.data, Storage::kFloat},
+               p.bias.Of(r, p.sizes.n).From(first), i, 0, bias);
   }
   ONNX_FP8_UNROLL
   for (int k = 0; k < kPerThread; ++k) {
