@@ -72,8 +72,9 @@ class Simulation {
       }
       const bool sends = IsCollective(node);
       double& free = sends ? network_free_ : compute_free_;
-      free =
-          std::max(free, start) + (sends ? Send(node, first) : Compute(node));
+      start = std::max(free, start);
+      free = start +
+             (sends ? Send(node, first) : BesideCalls(start, Compute(node)));
       forward &= !depends;
       if (forward && !sends) time_.forward = time_.compute;
       for (const Value* out : node.outputs()) {
@@ -116,6 +117,7 @@ class Simulation {
 
   double Compute(const Node& node) {
     const double seconds =
+        cluster_.start +
         SecondsOf(node, cluster_.gpu, cluster_.efficiency, cluster_.offloads);
     if (cluster_.offloads) time_.host_bytes += MomentBytesOf(node);
     const std::string kind = WorkOf(node);
@@ -129,6 +131,14 @@ class Simulation {
       time_.model_flops += ModelFlops(node);
     }
     return seconds;
+  }
+
+  // The time of a node that starts at `start` and takes `seconds` alone. Calls
+  // that have begun run until network_free_.
+  double BesideCalls(double start, double seconds) const {
+    const double share = cluster_.network.multiprocessors;
+    const double beside = std::max(network_free_ - start, 0.0);
+    return seconds + share * std::min(beside, seconds / (1 - share));
   }
 
   // `first`: of a call.
