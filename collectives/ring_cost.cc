@@ -9,7 +9,8 @@ Network ClusterOf(double node_bytes, double net_bytes) {
           .net_bytes = net_bytes,
           .call = 8.4e-6,
           .node_hop = 3.4e-6,
-          .net_hop = 14e-6};
+          .net_hop = 14e-6,
+          .multiprocessors = 16.0 / 132};
 }
 
 RingCost CostOfRing(std::string_view op, int64_t received,

@@ -16,10 +16,14 @@ struct Network {
   double net_bytes = 0;   // between nodes
   // Seconds of a call, of a hop within a node and of one between nodes.
   double call = 0, node_hop = 0, net_hop = 0;
+  // Share of the GPU's multiprocessors that a call takes from nodes beside it.
+  double multiprocessors = 0;
 };
 
 // NCCL's own constants for rings and its protocol for long messages
-// (src/graph/tuning.cc: 8.4, 3.4 and 14 µs), with nodes of 8 GPUs.
+// (src/graph/tuning.cc: 8.4, 3.4 and 14 µs), with nodes of 8 GPUs. A ring of
+// Hopper GPUs gets 16 channels (src/graph/connect.cc), each on one of 132
+// multiprocessors.
 Network ClusterOf(double node_bytes, double net_bytes);
 
 // A group of `ranks` GPUs, each `stride` GPUs after the one before.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -95,6 +97,42 @@ void PrintCollectives(const Timeline& time, std::ostream& out) {
   table.Print(out);
 }
 
+// Words of `efficiency` and the shares that they set.
+struct ShareOption {
+  const char* kind;
+  double Efficiency::*share;
+  const char* noun;
+};
+
+constexpr ShareOption kShares[] = {
+    {"products", &Efficiency::products, "products"},
+    {"fp8", &Efficiency::fp8, "products in FP8"},
+    {"blocks", &Efficiency::blocks, "products in FP8 with scales of blocks"},
+    {"attention", &Efficiency::attention, "attention"},
+    {"attention_grad", &Efficiency::attention_grad, "its gradient"},
+    {"memory", &Efficiency::memory, "memory"},
+    {"quantizing", &Efficiency::quantizing,
+     "memory in quantizers that find their scales"}};
+
+Json SharesJson(const Efficiency& efficiency) {
+  Json json;
+  for (const ShareOption& option : kShares) {
+    json[option.kind] = efficiency.*option.share;
+  }
+  return json;
+}
+
+std::string SharesText(const Efficiency& efficiency) {
+  std::string text;
+  for (const ShareOption& option : kShares) {
+    if (!text.empty()) text += ", ";
+    text += std::string(option.noun) + " at " +
+            Percent(efficiency.*option.share, 1) + " %";
+    if (&option == kShares) text += " of their peak";
+  }
+  return text;
+}
+
 Json FitJson(const MemoryFit& fit) {
   return {{"limit", fit.limit},
           {"reserve", fit.reserve},
@@ -122,10 +160,10 @@ Json ForecastJson(const StepForecast& forecast, const ForecastSpec& spec) {
       {"trained_numbers", forecast.trained}};
   json["network"] = {{"node_gpus", cluster.network.node_gpus},
                      {"node_gbytes", cluster.network.node_bytes / 1e9},
-                     {"net_gbytes", cluster.network.net_bytes / 1e9}};
-  json["efficiency"] = {{"products", cluster.efficiency.products},
-                        {"attention", cluster.efficiency.attention},
-                        {"memory", cluster.efficiency.memory}};
+                     {"net_gbytes", cluster.network.net_bytes / 1e9},
+                     {"multiprocessors", cluster.network.multiprocessors}};
+  json["efficiency"] = SharesJson(cluster.efficiency);
+  json["node_start_us"] = 1e6 * cluster.start;
   json["memory"] = {{"parameters", memory.parameters},
                     {"optimizer", memory.optimizer},
                     {"scales", memory.scales},
@@ -195,16 +233,16 @@ void PrintForecast(const StepForecast& forecast, const ForecastSpec& spec,
   out << ", " << Number(forecast.Speed(spec.mesh), 5) << " " << Unit(forecast)
       << "/s for each GPU, MFU " << Percent(forecast.Mfu(), 1) << " % of "
       << forecast.peak / 1e12 << " Tflop/s\n";
-  out << "\nAssumed: products at " << Percent(cluster.efficiency.products, 1)
-      << " % of their peak, attention at "
-      << Percent(cluster.efficiency.attention, 1) << " %, memory at "
-      << Percent(cluster.efficiency.memory, 1) << " %";
+  out << "\nAssumed: " << SharesText(cluster.efficiency) << "; "
+      << Number(1e6 * cluster.start, 2) << " µs to start a node";
   if (spec.mesh.ranks() > 1) {
     out << "; nodes of " << cluster.network.node_gpus << " GPUs, "
         << Number(cluster.network.node_bytes / 1e9, 4)
         << " GB/s within a node and "
         << Number(cluster.network.net_bytes / 1e9, 4)
-        << " GB/s between nodes for each GPU";
+        << " GB/s between nodes for each GPU; collectives take "
+        << Percent(cluster.network.multiprocessors, 1)
+        << " % of the multiprocessors from nodes beside them";
   }
   out << "\n";
   for (const std::string& note : forecast.notes) {
@@ -228,8 +266,9 @@ const Option kPlanOptions[] = {
      "",
      {.min = 0}},
     {"Hardware", "efficiency", OptionKind::kList,
-     "KIND=SHARE: share of the peak that products, attention or memory reach",
-     "products=0.78,attention=0.35,memory=0.92"},
+     "KIND=SHARE: share of the peak that this kind of work reaches",
+     "products=0.75,fp8=0.66,blocks=0.53,attention=0.62,attention_grad=0.44,"
+     "memory=0.8,quantizing=0.5"},
     {"Own",
      "batch_size",
      OptionKind::kInt,
@@ -264,30 +303,30 @@ CommandHelp PlanHelp() {
        "--batch-size 4096 --gpu b200 --net 100 --json"}};
 }
 
-// "products=0.78", … Errors: OptionError for other words.
+// "products=0.75", … Errors: OptionError for other words.
 Efficiency EfficiencyOf(const std::vector<std::string>& words) {
   Efficiency result;
   for (const std::string& word : words) {
     const size_t split = word.find('=');
     const std::string kind = word.substr(0, split);
-    double* share = kind == "products"    ? &result.products
-                    : kind == "attention" ? &result.attention
-                    : kind == "memory"    ? &result.memory
-                                          : nullptr;
+    const auto option = std::ranges::find(kShares, kind, &ShareOption::kind);
     double number = 0;
     const char* end = word.data() + word.size();
-    bool fits = share && split != std::string::npos;
+    bool fits = option != std::end(kShares) && split != std::string::npos;
     if (fits) {
       auto [at, error] = std::from_chars(word.data() + split + 1, end, number);
       fits = error == std::errc() && at == end && number > 0 && number <= 1;
     }
     if (!fits) {
-      throw OptionError(
-          "`efficiency`: expected products, attention or memory = a share "
-          "above 0 and up to 1, got '" +
-          word + "'");
+      std::string kinds;
+      for (const ShareOption& known : kShares) {
+        kinds += (kinds.empty() ? "" : ", ") + std::string(known.kind);
+      }
+      throw OptionError("`efficiency`: expected KIND=SHARE, of " + kinds +
+                        ", with a share above 0 and up to 1, got '" + word +
+                        "'");
     }
-    *share = number;
+    result.*(option->share) = number;
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "graph/attention_shape.h"
 #include "graph/node_cost.h"
 #include "graph/op_facts.h"
 #include "providers/node_profile.h"
@@ -34,6 +35,45 @@ double SecondsOfBytes(const Node& node, const GpuPeaks& gpu, double share) {
   if (host == 0) return bytes / (share * gpu.bytes);
   return std::max(std::max(bytes - 2 * host, 0.0) / (share * gpu.bytes),
                   host / (share * gpu.host_bytes));
+}
+
+// Whether an operand has scales of blocks. 0: the block is a whole axis.
+bool HasBlocks(const Node& node) {
+  auto both = [&](const char* rows, const char* columns) {
+    return node.Int(rows, 0) > 0 && node.Int(columns, 0) > 0;
+  };
+  return both("a_block_rows", "a_block_columns") ||
+         both("b_block_rows", "b_block_columns");
+}
+
+double ShareOfSmallHeads(const Node& node) {
+  constexpr double kWhole = 128;
+  const auto shape = ShapeOfAttention(node);
+  if (!shape) return 1;
+  return std::min(static_cast<double>(std::max(shape->d, shape->e)) / kWhole,
+                  1.0);
+}
+
+// The share of its peak that the node's operations reach.
+double ShareOf(const Node& node, const Efficiency& efficiency) {
+  switch (FactsOf(node).kind) {
+    case OpKind::kScaledProduct:
+      return HasBlocks(node) ? efficiency.blocks : efficiency.fp8;
+    case OpKind::kAttention:
+      return efficiency.attention * ShareOfSmallHeads(node);
+    case OpKind::kAttentionGrad:
+      return efficiency.attention_grad * ShareOfSmallHeads(node);
+    default:
+      return efficiency.products;
+  }
+}
+
+double BytesOfResults(const Node& node) {
+  double bytes = 0;
+  for (const Value* out : node.outputs()) {
+    if (out && out->concrete()) bytes += static_cast<double>(BytesOf(*out));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -83,11 +123,16 @@ double HostBytesOf(const Node& node) {
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
                  const Efficiency& efficiency) {
   const OpKind kind = FactsOf(node).kind;
-  const bool attends =
-      kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
-  const double share = attends ? efficiency.attention : efficiency.products;
-  return std::max(CostOf(node).flops / (share * PeakOf(node, gpu)),
-                  SecondsOfBytes(node, gpu, efficiency.memory));
+  const bool finds_scales =
+      kind == OpKind::kQuantize && FactsOf(node).scale != CodeScale::kGiven;
+  const double memory =
+      finds_scales ? efficiency.quantizing : efficiency.memory;
+  double seconds =
+      CostOf(node).flops / (ShareOf(node, efficiency) * PeakOf(node, gpu));
+  if (kind == OpKind::kProduct || kind == OpKind::kScaledProduct) {
+    seconds += BytesOfResults(node) / (memory * gpu.bytes);
+  }
+  return std::max(seconds, SecondsOfBytes(node, gpu, memory));
 }
 
 double LeastMilliseconds(const Node& node, const GpuPeaks& gpu) {

@@ -35,14 +35,20 @@ const GpuPeaks* FindGpu(std::string device);
 // attention, else for floats.
 double PeakOf(const Node& node, const GpuPeaks& gpu);
 
-// The shares of their peaks that real kernels reach.
+// The shares of their peaks that our kernels reach in a step, as measured on an
+// H200 (docs/results/h200.md). Products are slower there than alone: the GPU is
+// at its limit of power.
 struct Efficiency {
-  // Products and bytes: torchao's roofline (torchao/testing/training/
-  // roofline_utils.py), measured on H100.
-  double products = 0.78;
-  double memory = 0.92;
-  // FlashAttention-2 on H100 (Shah et al., "FlashAttention-3", 2024, abstract).
-  double attention = 0.35;
+  double products = 0.75;  // of floats: operands of 16 or 32 bits
+  double fp8 = 0.66;       // of FP8 with a scale for each tensor or row
+  double blocks = 0.53;    // of FP8 with a scale for each block
+  // For heads of 128 numbers or more. A score takes as long for smaller ones.
+  double attention = 0.62;
+  double attention_grad = 0.44;
+  double memory = 0.80;
+  // Of quantizers that find their scales: most read their operand twice, but
+  // its bytes count once.
+  double quantizing = 0.50;
 };
 
 // The bytes of the host's memory (Value::on_host) that the node reads. So many
@@ -50,7 +56,8 @@ struct Efficiency {
 double HostBytesOf(const Node& node);
 
 // The seconds that the node takes on a GPU at these shares: for its operations
-// or for its bytes, whichever takes longer. Bytes of the host's memory cross
+// or for its bytes, whichever takes longer. A product writes most of its result
+// after its operations, so both times count. Bytes of the host's memory cross
 // the bus in both directions at once.
 double SecondsOf(const Node& node, const GpuPeaks& gpu,
                  const Efficiency& efficiency);

@@ -80,8 +80,9 @@ class Simulation {
       double& free = sends     ? network_free_
                      : updates ? update_free_
                                : compute_free_;
-      free = std::max(free, start) +
-             (sends ? Send(node, first) : Compute(node, updates));
+      start = std::max(free, start);
+      free = start + (sends ? Send(node, first)
+                            : BesideCalls(start, Compute(node, updates)));
       forward &= !depends;
       if (forward && !sends) time_.forward = time_.compute;
       for (const Value* out : node.outputs()) {
@@ -139,7 +140,8 @@ class Simulation {
   }
 
   double Compute(const Node& node, bool updates) {
-    const double seconds = SecondsOf(node, cluster_.gpu, cluster_.efficiency);
+    const double seconds =
+        cluster_.start + SecondsOf(node, cluster_.gpu, cluster_.efficiency);
     time_.host_bytes += HostBytesOf(node);
     const std::string kind = WorkOf(node);
     auto row = std::ranges::find(time_.work, kind, &WorkTotal::kind);
@@ -152,6 +154,14 @@ class Simulation {
       time_.model_flops += ModelFlops(node);
     }
     return seconds;
+  }
+
+  // The time of a node that starts at `start` and takes `seconds` alone. Calls
+  // that have begun run until network_free_.
+  double BesideCalls(double start, double seconds) const {
+    const double share = cluster_.network.multiprocessors;
+    const double beside = std::max(network_free_ - start, 0.0);
+    return seconds + share * std::min(beside, seconds / (1 - share));
   }
 
   // `first`: of a call.

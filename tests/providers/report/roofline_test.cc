@@ -69,6 +69,65 @@ output z
   for (const GpuPeaks& known : KnownGpus()) EXPECT_EQ(known.host_bytes, 64e9);
 }
 
+// At these shares a product's operations take 2 · 8 · 8 · 16 / (peak · share)
+// and its result 4 · 8 · 8 bytes, or 2 · 8 · 8.
+TEST(Roofline, KindsOfWorkReachSharesOfTheirPeaks) {
+  auto graph = ParseGraph(R"(
+input x: float[8,16]
+input q: float8e4m3fn[8,16]
+input s: float[]
+input rows: float[8,1]
+input blocks: float[8,2]
+a: float[8,8] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(q, s, q, s)
+b: float[8,8] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=1, a_block_rows=1, a_block_columns=0, b_block_rows=1, b_block_columns=0>(q, rows, q, rows)
+c: float[8,8] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=1, a_block_rows=1, a_block_columns=8, b_block_rows=1, b_block_columns=8>(q, blocks, q, blocks)
+
+output a
+)");
+  GpuPeaks gpu = kGpu;
+  gpu.bytes = 1e3;
+  const Efficiency shares = {
+      .products = 0.5, .fp8 = 0.25, .blocks = 0.125, .memory = 0.5};
+  auto node = graph->nodes().begin();
+  const double flops = 2 * 8 * 8 * 16, result = 4 * 8 * 8 / (0.5 * 1e3);
+  EXPECT_DOUBLE_EQ(SecondsOf(*node, gpu, shares), flops / 1000 + result);
+  EXPECT_DOUBLE_EQ(SecondsOf(*++node, gpu, shares), flops / 1000 + result);
+  EXPECT_DOUBLE_EQ(SecondsOf(*++node, gpu, shares), flops / 500 + result);
+}
+
+TEST(Roofline, AttentionOfSmallHeadsTakesAsLongForAScore) {
+  auto seconds = [](const std::string& width) {
+    auto graph = ParseGraph(
+        "input x: float[1,4," + width + R"(]
+y: float[1,4,)" +
+        width +
+        R"(], lse: float[1,1,4] = onnx_fp8.Attention<heads=1, kv_heads=1, scale=1.0, causal=0>(x, x, x)
+output y
+)");
+    GpuPeaks gpu = kGpu;
+    gpu.bytes = 1e30;
+    return SecondsOf(*graph->nodes().begin(), gpu, {.attention = 0.5});
+  };
+  // 4 · 4 scores, of 4 operations for each number of a head.
+  EXPECT_DOUBLE_EQ(seconds("128"), 16 * 4 * 128 / (0.5 * 1000));
+  EXPECT_DOUBLE_EQ(seconds("64"), seconds("128"));
+  EXPECT_DOUBLE_EQ(seconds("256"), 2 * seconds("128"));
+}
+
+TEST(Roofline, QuantizersHaveAShareOfTheMemory) {
+  auto graph = ParseGraph(R"(
+input x: float[8,16]
+q: float8e4m3fn[8,16], s: float[] = onnx_fp8.QuantizeTensor<q_max=448.0, to=17>(x)
+r: float8e4m3fn[8,16], t: float[] = onnx_fp8.QuantizeWith<q_max=448.0, to=17>(x, s)
+output r
+)");
+  const double bytes = (4 + 1) * 8 * 16;
+  const Efficiency shares = {.memory = 0.5, .quantizing = 0.25};
+  auto node = graph->nodes().begin();
+  EXPECT_DOUBLE_EQ(SecondsOf(*node, kGpu, shares), (bytes + 4) / (0.25 * 100));
+  EXPECT_DOUBLE_EQ(SecondsOf(*++node, kGpu, shares), (bytes + 8) / (0.5 * 100));
+}
+
 TEST(Roofline, DriversNamesOfGpus) {
   auto found = [](const char* device) {
     const GpuPeaks* gpu = FindGpu(device);

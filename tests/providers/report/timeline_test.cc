@@ -12,11 +12,19 @@ namespace {
 // One operation and one byte per second, at their full peaks; a call takes a
 // second and the bytes nothing.
 Cluster UnitCluster() {
-  return {
-      .gpu = {"gpu", 1, 1, 1, 1e30},
-      .efficiency = {.products = 1, .memory = 1, .attention = 1},
-      .network = {
-          .node_gpus = 8, .node_bytes = 1e30, .net_bytes = 1e30, .call = 1}};
+  return {.gpu = {"gpu", 1, 1, 1, 1e30},
+          .efficiency = {.products = 1,
+                         .fp8 = 1,
+                         .blocks = 1,
+                         .attention = 1,
+                         .attention_grad = 1,
+                         .memory = 1,
+                         .quantizing = 1},
+          .network = {.node_gpus = 8,
+                      .node_bytes = 1e30,
+                      .net_bytes = 1e30,
+                      .call = 1},
+          .start = 0};
 }
 
 Timeline TimelineOf(const std::string& text, const Cluster& cluster,
@@ -47,6 +55,27 @@ TEST(Timeline, HidesACallBehindAProduct) {
   EXPECT_DOUBLE_EQ(time.model_flops, 32);
   ASSERT_EQ(time.work.size(), 1u);
   EXPECT_EQ(time.work[0].nodes, 2);
+}
+
+// Half of the GPU is left for the first product while the call runs: 2.5 s of
+// its 16 are done after 5 s.
+TEST(Timeline, NodesBesideACallAreSlower) {
+  Cluster cluster = UnitCluster();
+  cluster.network.call = 5;
+  cluster.network.multiprocessors = 0.5;
+  Timeline time = TimelineOf(kBeside, cluster);
+  EXPECT_DOUBLE_EQ(time.compute, 32);
+  EXPECT_DOUBLE_EQ(time.step, 5 + (16 - 2.5) + 16);
+  EXPECT_DOUBLE_EQ(time.exposed, 2.5);
+  cluster.network.call = 40;  // the first product ends before the call
+  time = TimelineOf(kBeside, cluster);
+  EXPECT_DOUBLE_EQ(time.step, 40 + 16);
+}
+
+TEST(Timeline, EachNodeTakesTimeToStart) {
+  Cluster cluster = UnitCluster();
+  cluster.start = 3;
+  EXPECT_DOUBLE_EQ(TimelineOf(kBeside, cluster).step, 2 * (3 + 16));
 }
 
 TEST(Timeline, AReaderWaits) {
