@@ -158,7 +158,7 @@ class Session : public TrainingSession {
                                ranks ? ranks->shard_rank() : 0)),
         masters_(*model_.graph, model_.step != nullptr, options_.optimizer),
         state_(*provider_,
-               StatePlacesOf(options_, provider_->device(), model_)),
+               StatePlacesOf(options_, provider_->device(), *model_.graph)),
         layout_(model_.graph.get(), &state_),
         order_(ranks),
         sharded_(options.shard, ranks, *model_.graph, source_.sharded),

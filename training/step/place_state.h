@@ -7,11 +7,10 @@
 #include <cstddef>
 #include <string>
 
+#include "graph/graph.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/plan/plan.h"
 #include "providers/run/state_places.h"
-#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 
@@ -22,14 +21,13 @@ bool OffloadsMoments(const SessionOptions& options);
 // does not have.
 void CheckPlaces(const SessionOptions& options, Device device);
 
+// The places of the state of steps on paper: nobody looks at the folder.
+StatePlaces PlacesOnPaper(const SessionOptions& options, const Graph& model);
+
 // The places of a session's state. Errors: CheckPlaces'; AllocateInFile's, of
 // the folder.
 StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
-                          const TrainingModel& model);
-
-// The same for a plan on paper.
-bool LiesOutside(const SessionOptions& options, const Value& state);
-size_t OutsideBytes(const SessionOptions& options, const Plan& plan);
+                          const Graph& model);
 
 // Where these bytes of state lie; "": the options ask for no place.
 std::string PlacesRemark(const SessionOptions& options, size_t bytes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/passes/recompute.h"
+#include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/graph/parse.h"
 
@@ -204,11 +205,15 @@ TEST(FitMemory, NeverNeedsMoreThanBlocks) {
     const size_t least = std::min(whole, plan({ChooserOfBlocks()}).total());
     smaller += least < whole;
     for (size_t limit : {size_t{1}, least, (least + whole) / 2}) {
-      const MemoryFit fit =
-          FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
+      PaperStep chosen;
+      const MemoryFit fit = FitMemory({limit, 0}, HardwareOf(Device::kHost),
+                                      options, plan, &chosen);
       EXPECT_EQ(fit.before, whole);
       EXPECT_LE(fit.after, std::max(limit, least));
-      EXPECT_EQ(plan(ChoiceOf(fit)).total(), fit.after);
+      const PaperStep again = plan(ChoiceOf(fit));
+      EXPECT_EQ(again.total(), fit.after);
+      EXPECT_EQ(Print(*chosen.step.graph), Print(*again.step.graph));
+      EXPECT_EQ(chosen.total(), fit.after);
     }
   }
   EXPECT_GT(smaller, 4u);
