@@ -381,6 +381,13 @@ std::vector<Value*> Graph::CapturedBySubgraphs() const {
   return captured;
 }
 
+Value* FirstResult(const Node& node) {
+  for (Value* out : node.outputs()) {
+    if (out) return out;
+  }
+  return nullptr;
+}
+
 bool IsReturned(const Graph& graph, const Value* value) {
   return std::ranges::find(graph.outputs, value) != graph.outputs.end() ||
          std::ranges::any_of(graph.state, [&](const StateBinding& binding) {

@@ -258,6 +258,9 @@ class Graph {
   mutable std::unordered_map<std::string, int> next_suffix_;
 };
 
+// The first result that the node does not omit; null: it omits all.
+Value* FirstResult(const Node& node);
+
 // Whether the graph returns the value. A graph returns its outputs and the next
 // values of its state.
 bool IsReturned(const Graph& graph, const Value* value);

@@ -33,14 +33,6 @@ constexpr int kMostHalves = 3;
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
-// A result by which ranks know the node; null: it has none.
-const Value* FirstResult(const Node& node) {
-  for (const Value* out : node.outputs()) {
-    if (out) return out;
-  }
-  return nullptr;
-}
-
 // The costs of a step before its kernels are chosen, by the names of results in
 // a plan of the step. A value costs memory only if it has some in the arena: it
 // may be fused away, or be state that is updated in place.
