@@ -454,8 +454,12 @@ class Session : public TrainingSession {
       state_.Set(value->name, value->data);
     }
     CheckWeights(*checkpoint, Kept(), folder);
+    size_t dropped = 0;
     if (!model_.step) {
-      CheckMoments(*checkpoint, Weights(), options_.optimizer, folder);
+      const SourceMap weights = Weights();
+      dropped =
+          DropMoments(weights, *model_.graph, options_.optimizer, checkpoint);
+      CheckMoments(*checkpoint, weights, options_.optimizer, folder);
     }
     TakeParts(checkpoint, sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
@@ -481,6 +485,10 @@ class Session : public TrainingSession {
     step_done_ = false;
     plans_.Clear();
     EraseStateNotes(&notes);
+    if (dropped > 0) {
+      AddRemark(Concat("`optimizer=", options_.optimizer.kind, "`: ", dropped,
+                       " moments of the optimizer before are dropped"));
+    }
     return notes;
   }
 
