@@ -292,6 +292,11 @@ void Graph::ReplaceUses(Value* from, Value* to) {
   }
 }
 
+Node* Graph::NodeBehind(const Node& node) {
+  const auto next = std::next(node.self_);
+  return next == nodes_.end() ? nullptr : &*next;
+}
+
 void Graph::RemoveNode(Node* node) {
   for (Value* value : node->inputs_) {
     if (value) DropUse(value, node);

@@ -236,6 +236,8 @@ class Graph {
   // The same for an output that `to` has not yet.
   void MoveToNewOutput(Value* value, Node* to, size_t index);
 
+  // Null: the node is the last one.
+  Node* NodeBehind(const Node& node);
   std::list<Node>& nodes() { return nodes_; }
   const std::list<Node>& nodes() const { return nodes_; }
 

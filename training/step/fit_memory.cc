@@ -248,14 +248,17 @@ class MemorySearch {
     if (fit_.fits()) return fit_;
     fit_.hints = HintsFor(chosen_, options_, reserve_ > 0);
     if (!fit_.is_searched) return fit_;
-    seconds_ = CostsOf(chosen_.plan).all_seconds();
+    const CostsOfPlan costs = CostsOf(chosen_.plan);
+    seconds_ = costs.all_seconds();
     const UsualExecution usual = ExecutionOf(chosen_.plan);
     SearchExecution(usual);
     if (fit_.fits() || chosen_.step.gradient_names.seed.empty()) return fit_;
     Search(CostsOf(chosen_.plan), fit_.after);
     if (!fit_.fits()) SearchWithLeast(usual);
     if (!fit_.fits() && execution_ != ExecutionChoice{}) {
-      TryBlocks(CostsOf(PlanWith({}).plan));
+      execution_ = {};
+      execution_share_ = 0;
+      TryBlocks(costs);
     }
     return fit_;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/passes/recompute.h"
@@ -310,7 +311,9 @@ TEST(FitMemory, RunsAStepInLessMemory) {
 // The codes are none of a weight, and the gradient of attention needs the same
 // workspace in any case: only the gather can wait, and the remark says no more.
 TEST(FitMemory, NamesOnlyChoicesThatChangeThePlan) {
-  const auto plan = [](const StepChoice& choice) {
+  size_t usual = 0;  // plans without a choice: a search needs one
+  const auto plan = [&](const StepChoice& choice) {
+    usual += !choice.recompute && choice.execution == ExecutionChoice{};
     PaperStep paper = RunOnPaper({});
     paper.step.gradient_names.seed = "dy";
     Step gather = {.node = paper.step.graph->Find("all")->producer};
@@ -326,6 +329,7 @@ TEST(FitMemory, NamesOnlyChoicesThatChangeThePlan) {
         FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
     EXPECT_EQ(fit.after, 700u);
     EXPECT_EQ(fit.execution, (ExecutionChoice{.gathers_ahead = false}));
+    EXPECT_EQ(std::exchange(usual, 0), 1u);
   }
 }
 
