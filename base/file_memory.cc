@@ -30,7 +30,15 @@ std::shared_ptr<void> AllocateInFile(const std::string& folder, size_t bytes) {
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   Check(data != MAP_FAILED, "[", folder, "] ", bytes,
         " bytes of a file can't be mapped: ", std::strerror(errno));
-  return {data, [bytes](void* memory) { munmap(memory, bytes); }};
+  const auto unmap = [bytes, owner = getpid()](void* mapping) {
+    // A forked process may have put something else there.
+    if (getpid() == owner) munmap(mapping, bytes);
+  };
+  const std::shared_ptr<void> memory(data, unmap);
+  Check(madvise(data, bytes, MADV_DONTFORK) == 0, "[", folder,
+        "] a mapped file can't be kept from forked processes: ",
+        std::strerror(errno));
+  return memory;
 }
 
 }  // namespace onnx_fp8

@@ -292,6 +292,11 @@ void Graph::ReplaceUses(Value* from, Value* to) {
   }
 }
 
+Node* Graph::NodeBehind(const Node& node) {
+  const auto next = std::next(node.self_);
+  return next == nodes_.end() ? nullptr : &*next;
+}
+
 void Graph::RemoveNode(Node* node) {
   for (Value* value : node->inputs_) {
     if (value) DropUse(value, node);
@@ -379,6 +384,13 @@ std::vector<Value*> Graph::CapturedBySubgraphs() const {
     for (Value* value : CapturedBy(node)) captured.push_back(value);
   }
   return captured;
+}
+
+Value* FirstResult(const Node& node) {
+  for (Value* out : node.outputs()) {
+    if (out) return out;
+  }
+  return nullptr;
 }
 
 bool IsReturned(const Graph& graph, const Value* value) {

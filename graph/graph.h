@@ -239,6 +239,8 @@ class Graph {
   // The same for an output that `to` has not yet.
   void MoveToNewOutput(Value* value, Node* to, size_t index);
 
+  // Null: the node is the last one.
+  Node* NodeBehind(const Node& node);
   std::list<Node>& nodes() { return nodes_; }
   const std::list<Node>& nodes() const { return nodes_; }
 
@@ -260,6 +262,9 @@ class Graph {
   std::unordered_map<std::string, std::list<Value>::iterator> by_name_;
   mutable std::unordered_map<std::string, int> next_suffix_;
 };
+
+// The first result that the node does not omit; null: it omits all.
+Value* FirstResult(const Node& node);
 
 // Whether the graph returns the value. A graph returns its outputs and the next
 // values of its state.

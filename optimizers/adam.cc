@@ -6,6 +6,10 @@
 namespace onnx_fp8 {
 namespace {
 
+std::vector<std::string> MomentsOfAdam(const OptimizerSpec&) {
+  return {kExpAvg, kExpAvgSq};
+}
+
 Value* AppendAdamOp(Builder& b, const char* op, const Update& update,
                     const OptimizerSpec& spec) {
   const Attributes numbers = {
@@ -13,7 +17,7 @@ Value* AppendAdamOp(Builder& b, const char* op, const Update& update,
       {"one_minus_beta2", static_cast<float>(1 - spec.beta2)},
       {"eps", static_cast<float>(spec.eps)}};
   const std::vector<Value*> made = AppendUpdate(
-      b, op, update, {kExpAvg, kExpAvgSq},
+      b, op, update, MomentsOfAdam(spec),
       {update.step, update.lr, update.grad_scale, update.ok}, numbers);
   if (!update.measured) return nullptr;
   return b.Ours("UpdateAmax", {made[1], made[2], update.step}, numbers);
@@ -84,10 +88,10 @@ Value* AppendAdamWHf(Builder& b, const Update& update,
 }  // namespace
 
 void RegisterAdam(OptimizerRegistry& r) {
-  r.Add({"adamw", 0.01, AppendAdamW, true});  // decoupled weight decay
-  r.Add({"adam", 0, AppendAdam, true});
+  r.Add({"adamw", 0.01, MomentsOfAdam, AppendAdamW});  // decoupled decay
+  r.Add({"adam", 0, MomentsOfAdam, AppendAdam});
   // Hugging Face's: eps before the bias correction, decay after the update.
-  r.Add({"adamw_hf", 0, AppendAdamWHf, true});
+  r.Add({"adamw_hf", 0, MomentsOfAdam, AppendAdamWHf});
 }
 
 }  // namespace onnx_fp8

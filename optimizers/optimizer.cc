@@ -212,10 +212,11 @@ void BindMoment(Builder& b, const Update& update, const Moment& moment,
 // Whether a moment of a parameter, or the parameter, is rounded stochastically.
 bool Draws(const OptimizerSpec& spec,
            const std::vector<ParameterGradient>& parameters) {
+  const bool squares = std::ranges::count(MomentsOf(spec), kExpAvgSq) > 0;
   return std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
     const bool moment = MomentDType(spec, p) != p.param->dtype;
     const bool master = DrawsMasters(spec) && p.param->dtype == DType::kFloat;
-    return (moment && Find(spec.kind).squares) || master;
+    return (moment && squares) || master;
   });
 }
 
@@ -269,6 +270,10 @@ void CheckOptimizer(const OptimizerSpec& spec) {
     CheckRange("weight_decay", group.weight_decay.value_or(0), kNone);
     CheckRange("lr_scale", group.lr_scale.value_or(1), kNone);
   }
+}
+
+std::vector<std::string> MomentsOf(const OptimizerSpec& spec) {
+  return Find(spec.kind).moments(spec);
 }
 
 double WeightDecayOf(const OptimizerSpec& spec) {

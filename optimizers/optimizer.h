@@ -52,6 +52,10 @@ inline constexpr char kExpAvgSq[] = "exp_avg_sq";
 inline constexpr char kMomentumBuffer[] = "momentum_buffer";
 inline constexpr const char* kMoments[] = {kExpAvg, kExpAvgSq, kMomentumBuffer};
 
+// The moments that the optimizer keeps of each parameter. Errors: an unknown
+// kind.
+std::vector<std::string> MomentsOf(const OptimizerSpec& spec);
+
 // The values of OptimizerSpec::moments.
 std::vector<std::string> MomentFormats();
 

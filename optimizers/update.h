@@ -3,6 +3,7 @@
 // The part of AppendOptimizer in which optimizers differ; internal.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,11 +38,14 @@ struct Update {
 using AppendFunction = Value*(Builder& b, const Update& update,
                               const OptimizerSpec& spec);
 
+// As MomentsOf.
+using MomentsFunction = std::vector<std::string>(const OptimizerSpec& spec);
+
 struct OptimizerRow {
   std::string_view name;
   double weight_decay;  // if the spec has none
+  MomentsFunction* moments;
   AppendFunction* append;
-  bool squares = false;  // whether it keeps kExpAvgSq
 };
 
 // The table of optimizers. A file of optimizers adds its rows in a function

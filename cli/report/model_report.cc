@@ -25,12 +25,13 @@
 #include "training/make_provider.h"
 #include "training/state/masters.h"
 #include "training/step/fit_memory.h"
+#include "training/step/paper_step.h"
 #include "training/step/pipelines.h"
 #include "training/step/place_state.h"
-#include "training/step/session_checks.h"
 #include "training/step/static_scales.h"
 #include "training/step/step_from_file.h"
 #include "training/step/step_graph.h"
+#include "training/step/training_model.h"
 #include "training/step/trains_line.h"
 
 namespace onnx_fp8 {
@@ -62,9 +63,10 @@ size_t GradientBytes(const Value& weight) {
          ByteSize(DTypeOfWeight(weight));
 }
 
-MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
-                        const Plan& plan) {
+MemoryForecast Forecast(const StatePlaces& places, const PaperStep& paper) {
   MemoryForecast memory;
+  const StepGraph& step = paper.step;
+  const Plan& plan = paper.plan;
   const Graph& graph = *step.graph;
   std::unordered_set<const Value*> bound;
   for (const StateBinding& binding : graph.state) bound.insert(binding.state);
@@ -88,11 +90,15 @@ MemoryForecast Forecast(const SessionOptions& options, const StepGraph& step,
       kind = &memory.moments;
     }
     if (!kind) continue;
-    const bool outside = LiesOutside(options, *value);
-    (outside ? memory.outside : *kind) += BytesOf(*value);
+    const size_t bytes = BytesOf(*value);
+    const bool outside = places.IsOutside(value->name, bytes);
+    (outside ? memory.outside : *kind) += bytes;
   }
-  memory.parameters += step.set_aside;
-  memory.arena = plan.arena_bytes;
+  for (const auto& [name, bytes] : step.set_aside) {
+    const bool outside = places.IsOutside(name, bytes);
+    (outside ? memory.outside : memory.parameters) += bytes;
+  }
+  memory.arena = paper.arena;
   memory.naive = plan.naive_bytes;
   std::vector<MemoryKind> kinds = TenantKinds(plan, graph, step.gradient_names);
   for (size_t i = 0; i < kinds.size(); ++i) {
@@ -131,7 +137,7 @@ class Reporter {
     CheckPlaces(options, device());
     Stopwatch stopwatch(&report_.seconds.read);
     ImportReport import;
-    model_ = ImportModel(options, ImportFor::kReport, runner_, &import);
+    model_.graph = ImportModel(options, ImportFor::kReport, runner_, &import);
     written_ = import.written;
     if (!import.batch_norm_note.empty()) {
       report_.notes.push_back(import.batch_norm_note);
@@ -144,10 +150,11 @@ class Reporter {
       OpenStep();
     } else {
       if (written_ == Written::kForward) TrainNothingOfOurs();
-      names_ = NameParameters(*model_);
+      model_.names = NameParameters(*model_.graph);
       report_.notes.push_back(TrainsLine(initializers_, {}));
     }
-    if (!options.scales.empty()) scales_ = ReadStaticScales(options.scales);
+    if (!options.scales.empty())
+      model_.scales = ReadStaticScales(options.scales);
   }
 
   ModelReport Run(const std::map<std::string, int64_t>& axes,
@@ -155,8 +162,8 @@ class Reporter {
     DescribeModel();
     values_ = ResolveValues(report_.inputs, values);
     Shapes shapes = ResolveShapes(report_.inputs, axes);
-    if (written_ != Written::kNo && !step_) {
-      report_.notes.push_back(DescribeWritten(*model_, written_) +
+    if (written_ != Written::kNo && !model_.step) {
+      report_.notes.push_back(DescribeWritten(*model_.graph, written_) +
                               ": it can't be trained, and there is no forecast "
                               "of that; what follows is one run of it");
       options_.loss.kind.clear();
@@ -209,26 +216,27 @@ class Reporter {
 
   // Before a step becomes a session's model: its learning rate is an input.
   void DescribeInterface() {
-    for (const Value* value : model_->inputs) {
+    for (const Value* value : model_.graph->inputs) {
       report_.inputs.push_back(Describe(*value));
     }
-    const auto state = NewState(*model_);
-    for (const Value* value : model_->outputs) {
+    const auto state = NewState(*model_.graph);
+    for (const Value* value : model_.graph->outputs) {
       if (!state.contains(value)) report_.outputs.push_back(Describe(*value));
     }
   }
 
   void OpenStep() {
     std::unordered_map<const Value*, const Value*> next;
-    for (const StateBinding& b : model_->state) next.emplace(b.state, b.next);
-    for (const Value* value : model_->Initializers()) {
+    for (const StateBinding& b : model_.graph->state)
+      next.emplace(b.state, b.next);
+    for (const Value* value : model_.graph->Initializers()) {
       auto known = next.find(value);
       AddStateRow(*value, known == next.end() ? nullptr : known->second);
     }
     try {
-      step_ = OpenFileStep(*model_, &options_);
-      names_ = step_->notes.names;
-      report_.notes.push_back(DescribeWritten(*model_, written_) +
+      model_.step = OpenFileStep(*model_.graph, &options_);
+      model_.names = model_.step->notes.names;
+      report_.notes.push_back(DescribeWritten(*model_.graph, written_) +
                               ": training goes on with it");
     } catch (const OptionError&) {
       throw;
@@ -254,12 +262,13 @@ class Reporter {
 
   void DescribeModel() {
     for (InitializerRow& row : report_.initializers) {
-      if (names_.contains(row.name)) row.fqn = names_.at(row.name).fqn;
+      if (model_.names.contains(row.name))
+        row.fqn = model_.names.at(row.name).fqn;
     }
     for (const InitializerReport& row : initializers_) {
       bool tied = !row.tied_to.empty();
-      auto known = names_.find(row.name);
-      bool named = tied || known != names_.end();
+      auto known = model_.names.find(row.name);
+      bool named = tied || known != model_.names.end();
       ParameterName torch = tied || !named ? row.torch : known->second;
       report_.initializers.push_back(
           {.name = row.name,
@@ -274,13 +283,13 @@ class Reporter {
   }
 
   void AddStandInLoss() {
-    for (Value* output : model_->outputs) {
+    for (Value* output : model_.graph->outputs) {
       if (!IsFloat(output->dtype)) continue;
-      Node* sum = model_->AddNode("ReduceSum", {output}, {kStandInLoss},
-                                  {{"keepdims", int64_t{0}}});
+      Node* sum = model_.graph->AddNode("ReduceSum", {output}, {kStandInLoss},
+                                        {{"keepdims", int64_t{0}}});
       sum->out(0)->dtype = output->dtype;
       sum->out(0)->shape = Shape{};
-      model_->outputs.push_back(sum->out(0));
+      model_.graph->outputs.push_back(sum->out(0));
       options_.loss.kind = std::string("output:") + kStandInLoss;
       report_.notes.push_back(
           "no `loss` is given: roles and memory are those "
@@ -307,42 +316,23 @@ class Reporter {
     }
   }
 
-  StepSource Source(bool any_m = false) {
-    StepSource source{
-        model_.get(),
-        options_.loss,
-        options_.optimizer,
-        options_.dtype,
-        options_.loss_scaling,
-        {options_.recipe, options_.filter, names_, scales_, any_m},
-        LossChunkBytes(options_.loss_chunk_bytes, options_.provider),
-        options_.recompute,
-        1,
-        options_.seed,
-        evaluator_.get(),
-        false,
-        options_.budgets,
-        &runner_,
-        mesh_};
-    source.step = step_.get();
-    ApplyChoice(choice_, &source);
-    source.primary_weights = options_.primary_weights == "fp8";
-    if (!step_) {
-      source.masters = WeightsToKeepAsHalves(*model_, options_.optimizer);
-    }
+  StepSource Source(const StepChoice& choice) {
+    model_.loss = options_.loss;
+    StepSource source =
+        MakeStepSource(options_, model_, *evaluator_, runner_, mesh_);
+    ApplyChoice(choice, &source);
     return source;
   }
 
-  // `any_m`: the shapes are invented.
-  StepGraph Build(const Shapes& shapes, bool any_m = false) {
+  StepGraph Build(const Shapes& shapes, StepSource source) {
     Stopwatch stopwatch(&report_.seconds.step_graph);
-    StepSource source = Source(any_m);
-    CheckPatterns(source);
     StepKind trains =
-        step_ && step_->apply ? StepKind::kMicro : StepKind::kTrain;
+        model_.step && model_.step->apply ? StepKind::kMicro : StepKind::kTrain;
     if (!options_.loss.kind.empty()) {
       try {
-        return BuildStepGraph(source, trains, shapes, false, values_);
+        StepGraph step = BuildStepGraph(source, trains, shapes, false, values_);
+        if (model_.step) AddProducts(*step.graph);
+        return step;
       } catch (const Error& error) {
         // The forward part may still be valid.
         source.loss.kind.clear();
@@ -360,8 +350,8 @@ class Reporter {
   }
 
   std::string Fqn(const std::string& initializer) const {
-    auto it = names_.find(initializer);
-    return it == names_.end() ? initializer : it->second.fqn;
+    auto it = model_.names.find(initializer);
+    return it == model_.names.end() ? initializer : it->second.fqn;
   }
 
   void AddGemm(const GemmDecision& d, SizeText m, SizeText k, SizeText n) {
@@ -385,8 +375,10 @@ class Reporter {
     report_.gemms.push_back(row);
   }
 
-  // A step in a file has no decisions, only products.
+  // A step in a file has no decisions, only products: the ones of its first
+  // graph, in which nothing runs again.
   void AddProducts(const Graph& graph) {
+    if (!report_.gemms.empty()) return;
     auto size = [](int64_t value) {
       return SizeText{value, std::to_string(value)};
     };
@@ -420,60 +412,59 @@ class Reporter {
   // The device that runs the step of this report.
   Device device() const { return gpu_ ? Device::kProvider : provider_.device; }
 
-  // Chooses what runs again so that the step fits.
-  void FitIntoMemory(const Shapes& shapes) {
+  // Plans the step so that it fits; nullopt: there is no limit.
+  std::optional<PaperStep> PlanToFit(const Shapes& shapes) {
     const std::optional<StepLimit> limit =
         StepLimitOf(options_, device(), [&]() -> size_t {
           if (gpu_) return static_cast<size_t>(gpu_->memory);
           return provider_.device == Device::kHost ? AvailableMemory() : 0;
         });
-    if (!limit) return;
+    if (!limit) return std::nullopt;
     const Hardware hardware =
         gpu_ ? Hardware{*gpu_} : HardwareOf(provider_.device);
-    const MemoryFit fit =
-        FitMemory(*limit, hardware, options_, [&](const StepChoice& choice) {
-          choice_ = choice;
-          return PlanOnPaper(shapes);
-        });
-    choice_ = ChoiceOf(fit);
+    PaperStep chosen;
+    const MemoryFit fit = FitMemory(
+        *limit, hardware, options_,
+        [&](const StepChoice& choice) {
+          const StepSource source = Source(choice);
+          return Planned(Build(shapes, source), source, choice.execution);
+        },
+        &chosen);
     report_.notes.push_back(fit.Text());
     if (!fit.fits()) report_.notes.push_back(fit.Complaint());
+    return chosen;
   }
 
-  PaperStep PlanOnPaper(const Shapes& shapes) {
-    PaperStep paper;
-    paper.step = Build(shapes);
-    AddReport(paper.step, runner_);
-    FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
-                 runner_, choice_.execution);
-    KeepPrimaryWeights(Source(), &paper.step);
-    paper.plan =
-        MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
-    paper.arena = paper.plan.arena_bytes;
-    paper.moments = FloatMoments(paper.plan);
-    paper.is_in_file = step_ != nullptr;
-    paper.state = paper.step.set_aside;
-    for (const Value* value : paper.plan.states) {
-      paper.state += BytesOf(*value);
-    }
-    paper.state -= OutsideBytes(options_, paper.plan);
-    for (const auto* values :
-         {&paper.plan.feeds, &paper.plan.constants, &paper.plan.fetched}) {
-      for (const Value* value : *values) paper.others += BytesOf(*value);
-    }
-    return paper;
+  PaperStep Planned(StepGraph step, const StepSource& source,
+                    const ExecutionChoice& execution = {}) {
+    Stopwatch stopwatch(&report_.seconds.plan);
+    return PlanOnPaper(std::move(step), source, options_, provider_, execution);
   }
 
   void Closed(const Shapes& shapes) {
+    std::optional<PaperStep> paper;
     try {
-      FitIntoMemory(shapes);
+      paper = PlanToFit(shapes);
     } catch (const OptionError&) {
       throw;
     } catch (const Error&) {
       // The plan itself tells it below.
-      choice_ = {};
     }
-    StepGraph step = Build(shapes);
+    const StepSource source = Source({});
+    StepGraph step;
+    if (!paper) step = Build(shapes, source);
+    AddStep(paper ? paper->step : step);
+    if (written_ != Written::kNo && !model_.step) return;
+    try {
+      if (!paper) paper = Planned(std::move(step), source);
+      AddPlan(*paper);
+    } catch (const Error& error) {
+      report_.notes.push_back(std::string("no memory forecast: ") +
+                              error.what());
+    }
+  }
+
+  void AddStep(const StepGraph& step) {
     AddLayers(step);
     for (const std::string& note :
          {step.recomputed, step.moments, step.masters}) {
@@ -487,31 +478,21 @@ class Reporter {
       };
       AddGemm(d, size(d.gemm.m), size(d.gemm.k), size(d.gemm.n));
     }
-    if (step_) AddProducts(*step.graph);
-    if (written_ != Written::kNo && !step_) return;
-    Stopwatch stopwatch(&report_.seconds.plan);
-    try {
-      AddReport(step, runner_);
-      FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
-                   runner_, choice_.execution);
-      KeepPrimaryWeights(Source(), &step);
-      if (!step.primary_weights.empty()) {
-        report_.notes.push_back(step.primary_weights);
-      }
-      if (provider_.device != Device::kHost) AddCopies(*step.graph);
-      Plan plan = MakePlan(*step.graph, provider_.kernels, provider_.device);
-      report_.memory = Forecast(options_, step, plan);
-      const std::string places =
-          PlacesRemark(options_, report_.memory->outside);
-      if (!places.empty()) report_.notes.push_back(places);
-      report_.memory_report =
-          MakeMemoryReport(plan, *step.graph, step.gradient_names);
-      if (gpu_) {
-        report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_);
-      }
-    } catch (const Error& error) {
-      report_.notes.push_back(std::string("no memory forecast: ") +
-                              error.what());
+  }
+
+  void AddPlan(const PaperStep& paper) {
+    const StepGraph& step = paper.step;
+    if (!step.primary_weights.empty()) {
+      report_.notes.push_back(step.primary_weights);
+    }
+    if (provider_.device != Device::kHost) AddCopies(*step.graph);
+    report_.memory = Forecast(PlacesOnPaper(options_, *model_.graph), paper);
+    const std::string places = PlacesRemark(options_, report_.memory->outside);
+    if (!places.empty()) report_.notes.push_back(places);
+    report_.memory_report =
+        MakeMemoryReport(paper.plan, *step.graph, step.gradient_names);
+    if (gpu_) {
+      report_.roofline = Roofline(*step.graph, provider_.kernels, *gpu_);
     }
   }
 
@@ -553,9 +534,11 @@ class Reporter {
       at_b[axis] = a + 1;
       a += 2;
     }
+    StepSource source = Source({});
+    source.fp8.any_m = true;  // the shapes are invented
     try {
-      StepGraph first = Build(Filled(shapes, at_a), true);
-      StepGraph second = Build(Filled(shapes, at_b), true);
+      StepGraph first = Build(Filled(shapes, at_a), source);
+      StepGraph second = Build(Filled(shapes, at_b), source);
       AddLayers(first);
       const auto& x = first.fp8.decisions;
       const auto& y = second.fp8.decisions;
@@ -592,14 +575,10 @@ class Reporter {
   ProviderKernels provider_;
   std::unique_ptr<Evaluator> evaluator_;
   PassRunner runner_;
-  std::unique_ptr<Graph> model_;
+  TrainingModel model_;  // its step is null: the file is none, or unfit
   Written written_ = Written::kNo;
-  std::shared_ptr<const FileStep> step_;  // null: the file is none, or unfit
   std::vector<InitializerReport> initializers_;
-  ParameterNames names_;
-  StaticScales scales_;
   InputValues values_;
-  StepChoice choice_;
   ModelReport report_;
 };
 

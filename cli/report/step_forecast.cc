@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "cli/shapes.h"
@@ -11,6 +12,7 @@
 #include "onnx_fp8/option_error.h"
 #include "providers/report/memory_report.h"
 #include "training/make_provider.h"
+#include "training/step/paper_step.h"
 #include "training/step/pipelines.h"
 #include "training/step/place_state.h"
 #include "training/step/step_graph.h"
@@ -57,15 +59,16 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
 
 bool Sends(const Node* node) { return node && IsCollective(*node); }
 
-RankMemory MemoryOf(const SessionOptions& options, const StepGraph& step,
-                    const Plan& plan) {
+RankMemory MemoryOf(const PaperStep& paper) {
+  const StepGraph& step = paper.step;
   const MemoryReport report =
-      MakeMemoryReport(plan, *step.graph, step.gradient_names);
+      MakeMemoryReport(paper.plan, *step.graph, step.gradient_names);
   RankMemory memory;
-  memory.parameters = report.Total(MemoryKind::kParameter) + step.set_aside;
-  memory.outside = OutsideBytes(options, plan);  // moments
+  memory.parameters = report.Total(MemoryKind::kParameter);
+  for (const auto& [name, bytes] : step.set_aside) memory.parameters += bytes;
+  memory.outside = paper.outside;  // moments
   memory.optimizer = report.Total(MemoryKind::kOptimizerState) - memory.outside;
-  memory.arena = plan.arena_bytes;
+  memory.arena = paper.arena;
   size_t in_arena = 0;
   for (const LiveValue& live : report.live) {
     const Value* value = step.graph->Find(live.name);  // null: a workspace
@@ -116,16 +119,22 @@ int64_t TokensOf(const Graph& graph, const std::string& label) {
   return tokens ? NumElements(*value->shape) : 0;
 }
 
-// The fit of the step into the memory of the forecast's GPU; nullopt: there is
-// no limit. A forecast with kernels of the CPU has that limit, too.
-std::optional<MemoryFit> FitOf(const ForecastSpec& spec,
-                               const PlanOnPaper& plan) {
+// Plans the step so that it fits into the memory of the forecast's GPU, if
+// there is a limit. A forecast with kernels of the CPU has that limit, too.
+PaperStep PlanToFit(const ForecastSpec& spec, const StepPlanner& plan,
+                    StepForecast* forecast) {
   const GpuPeaks& gpu = spec.cluster.gpu;
   const std::optional<StepLimit> limit =
       StepLimitOf(spec.session, Device::kProvider,
                   [&] { return static_cast<size_t>(gpu.memory); });
-  if (!limit) return std::nullopt;
-  return FitMemory(*limit, {gpu, spec.cluster.efficiency}, spec.session, plan);
+  if (!limit) return plan({});
+  PaperStep chosen;
+  const MemoryFit fit = FitMemory(*limit, {gpu, spec.cluster.efficiency},
+                                  spec.session, plan, &chosen);
+  forecast->notes.push_back(fit.Text());
+  if (!fit.fits()) forecast->notes.push_back(fit.Complaint());
+  forecast->fit = fit;
+  return chosen;
 }
 
 }  // namespace
@@ -146,48 +155,29 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const StepSource source =
       MakeStepSource(options, model, *evaluator, runner, spec.mesh);
   const ProviderKernels provider = KernelsOf(options.provider);
-  const auto plan_on_paper = [&](const StepChoice& choice) {
-    StepSource own = source;
-    ApplyChoice(choice, &own);
-    PaperStep paper;
-    paper.step = BuildStepGraph(own, StepKind::kTrain, shapes, false,
-                                ResolveValues(model.Inputs(), spec.values));
-    Graph& graph = *paper.step.graph;
-    forecast.tokens = TokensOf(graph, model.loss.label);
-    AddReport(paper.step, runner);
-    FitToKernels(graph, provider.kernels, options, *evaluator, runner,
-                 choice.execution);
-    KeepPrimaryWeights(own, &paper.step);
-    paper.plan = MakePlan(graph, provider.kernels, provider.device);
-    const RankMemory memory = MemoryOf(options, paper.step, paper.plan);
-    paper.arena = memory.arena;
-    paper.state = memory.parameters + memory.optimizer + memory.scales +
-                  memory.fp8_weights;
-    paper.others = memory.others;
-    paper.moments = FloatMoments(paper.plan);
-    paper.is_in_file = source.step != nullptr;
-    return paper;
-  };
-  forecast.fit = FitOf(spec, plan_on_paper);
-  StepChoice choice;
-  if (forecast.fit) {
-    const MemoryFit& fit = *forecast.fit;
-    forecast.notes.push_back(fit.Text());
-    if (!fit.fits()) forecast.notes.push_back(fit.Complaint());
-    choice = ChoiceOf(fit);
-  }
-  const PaperStep paper = plan_on_paper(choice);
+  const PaperStep paper = PlanToFit(
+      spec,
+      [&](const StepChoice& choice) {
+        StepSource own = source;
+        ApplyChoice(choice, &own);
+        StepGraph step =
+            BuildStepGraph(own, StepKind::kTrain, shapes, false,
+                           ResolveValues(model.Inputs(), spec.values));
+        forecast.tokens = TokensOf(*step.graph, model.loss.label);
+        return PlanOnPaper(std::move(step), own, options, provider,
+                           choice.execution);
+      },
+      &forecast);
   const StepGraph& step = paper.step;
-  const Plan& plan = paper.plan;
   for (const std::string& note :
        {step.recomputed, step.moments, step.masters, step.primary_weights}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
-  forecast.memory = MemoryOf(options, step, plan);
+  forecast.memory = MemoryOf(paper);
   const std::string places = PlacesRemark(options, forecast.memory.outside);
   if (!places.empty()) forecast.notes.push_back(places);
-  forecast.time =
-      Simulate(plan, spec.cluster, step.graph->Find(step.gradient_names.seed));
+  forecast.time = Simulate(paper.plan, spec.cluster,
+                           step.graph->Find(step.gradient_names.seed));
   forecast.peak = options.dtype == DType::kFloat ? spec.cluster.gpu.fp32
                                                  : spec.cluster.gpu.narrow;
   return forecast;

@@ -2,7 +2,6 @@
 #include "graph/fp8/weight_copies.h"
 
 #include <algorithm>
-#include <functional>
 #include <ranges>
 #include <unordered_map>
 #include <unordered_set>
@@ -102,9 +101,8 @@ class Splitter {
   // the order of their names.
   void CopyAll(std::vector<Node*> moved) {
     const auto name = [](const Node* node) {
-      const auto& made = node->outputs();
-      const auto first = std::ranges::find_if(made, std::identity());
-      return first == made.end() ? std::string() : (*first)->name;
+      const Value* first = FirstResult(*node);
+      return first ? first->name : std::string();
     };
     if (moves_.codes_only) std::ranges::sort(moved, {}, name);
     for (const Node* node : moved) Copy(*node);

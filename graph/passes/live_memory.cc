@@ -7,13 +7,6 @@
 #include "graph/views.h"
 
 namespace onnx_fp8 {
-namespace {
-
-void AddOnce(int number, std::vector<int>* list) {
-  if (std::ranges::find(*list, number) == list->end()) list->push_back(number);
-}
-
-}  // namespace
 
 LiveMemory::LiveMemory(const Graph& graph, size_t forward,
                        const std::unordered_set<const Value*>& kept,
@@ -48,9 +41,13 @@ void LiveMemory::FindBlocks(const Graph& graph,
       continue;
     }
     for (const Value* in : node.inputs()) {
-      if (in && block(in) >= 0) AddOnce(block(in), &reads_.back());
+      const int b = in ? block(in) : kNever;
+      if (b < 0) continue;
+      std::vector<int>& readers = blocks_[At(b)].readers;
+      if (!readers.empty() && readers.back() == number) continue;
+      readers.push_back(number);
+      reads_.back().push_back(b);
     }
-    for (int b : reads_.back()) blocks_[At(b)].readers.push_back(number);
     for (const Value* out : node.outputs()) {
       if (!out) continue;
       block_of[out] = static_cast<int>(blocks_.size());

@@ -343,6 +343,7 @@ class Chooser {
   };
 
   void Keep(Choice* choice, size_t count) {
+    if (choice->kept == count) return;
     for (; choice->kept < count; ++choice->kept) {
       for (int node : choice->chains[choice->kept].nodes) {
         again_[At(node)] = ++uses_[At(node)] > 0;

@@ -74,8 +74,8 @@ class Sorter {
   // Nothing is ready: every remaining step waits for another remaining step.
   // Going from a step to one for which it waits must therefore end in a cycle.
   bool BreakCycle() {
-    int step = 0;
-    while (done_[Size(step)]) ++step;
+    while (done_[Size(first_)]) ++first_;
+    int step = first_;
     std::vector<int> seen_at(Size(n_), -1);  // index in the path
     std::vector<int> path_writes;
     while (seen_at[Size(step)] < 0) {
@@ -113,6 +113,7 @@ class Sorter {
   std::vector<int> waiting_;  // number of edges that hold and come from
                               // remaining steps
   std::vector<bool> done_;
+  int first_ = 0;  // all steps before it are done
   std::priority_queue<int, std::vector<int>, std::greater<>> ready_;  // places
 };
 

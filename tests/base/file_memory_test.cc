@@ -2,9 +2,13 @@
 #include "base/file_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 
 #include "tests/support/mapped_bytes.h"
@@ -29,6 +33,32 @@ TEST(FileMemory, LiesInAFileWithoutAName) {
     EXPECT_EQ(*static_cast<char*>(other.get()), 0);
     EXPECT_EQ(bytes[kTwoPages - 2], 'a');
   }
+  EXPECT_EQ(MappedBytesOf(dir.path()), 0u);
+}
+
+// Otherwise what the forked process writes would be its parent's. When it drops
+// its copy of the pointer, it leaves alone what it has put there.
+TEST(FileMemory, StaysWithTheProcessThatMadeIt) {
+  TempDir dir;
+  auto memory = AllocateInFile(dir.path(), kTwoPages);
+  void* const place = memory.get();
+  *static_cast<char*>(place) = 'a';
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    unsigned char pages[kTwoPages / 4096];
+    const bool lacks = mincore(place, kTwoPages, pages) != 0 && errno == ENOMEM;
+    const void* own = mmap(place, kTwoPages, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memory.reset();
+    const bool stays = own == place && mincore(place, kTwoPages, pages) == 0;
+    _exit(lacks && stays ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(*static_cast<char*>(place), 'a');
+  memory.reset();
   EXPECT_EQ(MappedBytesOf(dir.path()), 0u);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`plan`: a step of many ranks, predicted without running it."""
 import json
+import math
 import pathlib
 import sys
 
@@ -84,6 +85,17 @@ def test_inspect_counts_state_in_files_apart(tmp_path):
     assert "--memory: a step needs " in text and "expected a step that fits" not in text
     assert "expected a step that fits" in run(*flags, "--recompute", "none", "--memory", limit).stdout
     assert not (tmp_path / "state").exists()
+
+
+def test_inspect_counts_weights_that_only_their_fp8_copies_need(tmp_path):
+    """A frozen weight is read by nothing but the maker of its copies, and its file is no memory either."""
+    gpt = pathlib.Path(__file__).resolve().parents[2] / "samples/gpt_tiny/gpt_tiny.onnx"
+    flags = ["inspect", gpt, "--loss", "cross_entropy", "--shape", "batch=1,seq=8", "--recipe", "tensorwise", "--primary-weights", "fp8",
+             "--freeze", "blocks.0.fc.weight", "--json"]
+    here, away = (json.loads(run(*flags, *more).stdout) for more in ([], ["--state-dir", tmp_path / "state"]))
+    numbers = [math.prod(row["shape"]) for row in here["initializers"] if row["role"] in ("trained", "frozen")]
+    assert here["memory"]["parameters"] == sum(4 * n for n in numbers)
+    assert away["memory"]["parameters"] == sum(4 * n for n in numbers if 4 * n < 64 << 10)
 
 
 def test_flops_of_a_linear_model_by_hand(tmp_path):

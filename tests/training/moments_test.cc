@@ -101,6 +101,35 @@ TEST(NarrowMoments, ACheckpointOfOtherMomentsIsRefused) {
   }
 }
 
+// Nothing would change them, and each checkpoint would have them.
+TEST(Moments, OfTheOptimizerBeforeAreDropped) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.optimizer.moments = "bfloat16";
+  auto begun = TrainingSession::Create(options);
+  begun->Step(Batch(1), 1e-2);
+  begun->Save(dir / "run");
+  options.optimizer.kind = "sgd";
+  options.optimizer.momentum = 0.9;
+  options.optimizer.moments = "float32";
+  auto resumed = TrainingSession::Create(options);
+  resumed->Restore(dir / "run");
+  const std::string said =
+      "`optimizer=sgd`: 4 moments of the optimizer before are dropped";
+  EXPECT_NE(resumed->Step(Batch(2), 1e-2).remark.find(said), std::string::npos);
+  const TensorMap state = CopyOfState(*resumed);
+  for (const std::string weight : {"fc.weight", "out.weight"}) {
+    EXPECT_TRUE(state.contains(weight + ".momentum_buffer"));
+    EXPECT_FALSE(state.contains(weight + ".exp_avg"));
+    EXPECT_FALSE(state.contains(weight + ".exp_avg_sq"));
+  }
+  resumed->Save(dir / "run");
+  auto again = TrainingSession::Create(options);
+  again->Restore(dir / "run");
+  EXPECT_EQ(again->Step(Batch(3), 1e-2).remark.find("dropped"),
+            std::string::npos);
+}
+
 TEST(NarrowMoments, NeitherTheirPassNorBodiesChangeABit) {
   TempDir dir;
   const std::string model = WriteMlp(dir, false);

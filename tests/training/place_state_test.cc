@@ -161,7 +161,7 @@ TEST(StateInFiles, StaysInItsFolderWhenTheProcessGoesToAnother) {
   SessionOptions options;
   options.state_dir = std::filesystem::relative(dir.path()).string();
   const std::string folder =
-      StatePlacesOf(options, Device::kHost, TrainingModel{}).folder;
+      StatePlacesOf(options, Device::kHost, Graph{}).folder;
   EXPECT_TRUE(std::filesystem::path(folder).is_absolute()) << folder;
   EXPECT_TRUE(std::filesystem::equivalent(folder, dir.path())) << folder;
 }

@@ -383,7 +383,7 @@ class LayerSplitter {
   void AddUp(Node& node) {
     Value *y = node.out(0), *bias = node.Is("Gather") ? nullptr : node.in(2);
     if (bias) graph_.RemoveInput(&node, 2);
-    Builder b(graph_, y->name + ".", After(node));
+    Builder b(graph_, y->name + ".", graph_.NodeBehind(node));
     b.set_metadata(node.metadata);
     auto tokens = tokens_.find(y);
     if (tokens != tokens_.end()) y->shape = WholeOf(y);
@@ -398,12 +398,6 @@ class LayerSplitter {
       Value* sum = Scattered(b, own, tokens->second);
       return bias ? b.Add(sum, CopyToRanks(b, bias)) : sum;
     });
-  }
-
-  Node* After(const Node& node) const {
-    auto at = std::ranges::find_if(graph_.nodes(),
-                                   [&](Node& n) { return &n == &node; });
-    return ++at == graph_.nodes().end() ? nullptr : &*at;
   }
 
   // This rank's part of the sum over the ranks.

@@ -158,7 +158,7 @@ class Session : public TrainingSession {
                                ranks ? ranks->shard_rank() : 0)),
         masters_(*model_.graph, model_.step != nullptr, options_.optimizer),
         state_(*provider_,
-               StatePlacesOf(options_, provider_->device(), model_)),
+               StatePlacesOf(options_, provider_->device(), *model_.graph)),
         layout_(model_.graph.get(), &state_),
         order_(ranks),
         sharded_(options.shard, ranks, *model_.graph, source_.sharded),
@@ -453,8 +453,12 @@ class Session : public TrainingSession {
       state_.Set(value->name, value->data);
     }
     CheckWeights(*checkpoint, Kept(), folder);
+    size_t dropped = 0;
     if (!model_.step) {
-      CheckMoments(*checkpoint, Weights(), options_.optimizer, folder);
+      const SourceMap weights = Weights();
+      dropped =
+          DropMoments(weights, *model_.graph, options_.optimizer, checkpoint);
+      CheckMoments(*checkpoint, weights, options_.optimizer, folder);
     }
     TakeParts(checkpoint, sharded_);
     ScaleState scales = KeptScales(notes[kSlotsNote], state, folder);
@@ -480,6 +484,10 @@ class Session : public TrainingSession {
     step_done_ = false;
     plans_.Clear();
     EraseStateNotes(&notes);
+    if (dropped > 0) {
+      AddRemark(Concat("`optimizer=", options_.optimizer.kind, "`: ", dropped,
+                       " moments of the optimizer before are dropped"));
+    }
     return notes;
   }
 

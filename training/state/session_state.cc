@@ -159,6 +159,24 @@ void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
   }
 }
 
+size_t DropMoments(const SourceMap& weights, const Graph& model,
+                   const OptimizerSpec& spec, Checkpoint* checkpoint) {
+  const std::vector<std::string> kept = MomentsOf(spec);
+  const auto drop = [&](const std::string& name) {
+    return checkpoint->state.erase(name) + checkpoint->shards.erase(name);
+  };
+  size_t dropped = 0;
+  for (const auto& [weight, source] : weights) {
+    for (const char* moment : kMoments) {
+      if (std::ranges::count(kept, moment) > 0) continue;
+      const std::string hint = weight + "." + moment;
+      dropped += drop(StateName(model, hint));
+      drop(StateName(model, hint + kMomentScale));
+    }
+  }
+  return dropped;
+}
+
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
   for (auto& [name, tensor] : checkpoint->state) {
     if (auto shard = sharded.Find(name)) tensor = PartOf(tensor, *shard);

@@ -33,14 +33,6 @@ constexpr int kMostHalves = 3;
 
 constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
-// A result by which ranks know the node; null: it has none.
-const Value* FirstResult(const Node& node) {
-  for (const Value* out : node.outputs()) {
-    if (out) return out;
-  }
-  return nullptr;
-}
-
 // The costs of a step before its kernels are chosen, by the names of results in
 // a plan of the step. A value costs memory only if it has some in the arena: it
 // may be fused away, or be state that is updated in place.
@@ -240,7 +232,7 @@ ExecutionChoice WithoutIdleParts(ExecutionChoice choice,
 class MemorySearch {
  public:
   MemorySearch(const StepLimit& limit, const Hardware& hardware,
-               const SessionOptions& options, const PlanOnPaper& plan)
+               const SessionOptions& options, const StepPlanner& plan)
       : reserve_(limit.reserve),
         hardware_(hardware),
         options_(options),
@@ -251,49 +243,54 @@ class MemorySearch {
   }
 
   MemoryFit Run() {
-    PaperStep step = plan_({});
-    fit_.before = fit_.after = step.total() + reserve_;
+    chosen_ = plan_({});
+    fit_.before = fit_.after = chosen_.total() + reserve_;
     if (fit_.fits()) return fit_;
-    fit_.hints = HintsFor(step, options_, reserve_ > 0);
+    fit_.hints = HintsFor(chosen_, options_, reserve_ > 0);
     if (!fit_.is_searched) return fit_;
-    seconds_ = CostsOf(step.plan).all_seconds();
-    const UsualExecution usual = ExecutionOf(step.plan);
-    SearchExecution(usual, &step);
-    if (fit_.fits() || step.step.gradient_names.seed.empty()) return fit_;
-    Search(step);
+    const CostsOfPlan costs = CostsOf(chosen_.plan);
+    seconds_ = costs.all_seconds();
+    const UsualExecution usual = ExecutionOf(chosen_.plan);
+    SearchExecution(usual);
+    if (fit_.fits() || chosen_.step.gradient_names.seed.empty()) return fit_;
+    Search(CostsOf(chosen_.plan), fit_.after);
     if (!fit_.fits()) SearchWithLeast(usual);
     if (!fit_.fits() && execution_ != ExecutionChoice{}) {
-      step = PlanWith({});
-      TryBlocks(CostsOf(step.plan));
+      execution_ = {};
+      execution_share_ = 0;
+      TryBlocks(costs);
     }
     return fit_;
   }
+
+  // The plan of the fit.
+  PaperStep TakeChosen() { return std::move(chosen_); }
 
  private:
   // Chooses how the step runs, as far as that makes the plan smaller, and makes
   // this plan. The order of gathers stays: nobody forecasts here how long a
   // step would wait for them.
-  void SearchExecution(const UsualExecution& usual, PaperStep* step) {
-    if (usual.joined > 0) TryExecution({.joins_weights = false}, step);
+  void SearchExecution(const UsualExecution& usual) {
+    if (usual.joined > 0) TryExecution({.joins_weights = false});
     size_t workspace = usual.workspace;
     for (int i = 0; i < kMostHalves && workspace > 1 && !fit_.fits(); ++i) {
       ExecutionChoice execution = fit_.execution;
       execution.attention_workspace = workspace /= 2;
-      if (!TryExecution(execution, step)) break;
+      if (!TryExecution(execution)) break;
     }
     execution_ = fit_.execution;
     execution_share_ = fit_.time_share;
   }
 
-  // Whether the plan is smaller then, which `step` becomes.
-  bool TryExecution(const ExecutionChoice& execution, PaperStep* step) {
+  // Whether the plan is smaller then.
+  bool TryExecution(const ExecutionChoice& execution) {
     PaperStep tried = PlanWith(execution);
     if (tried.total() + reserve_ >= fit_.after) return false;
     fit_.after = tried.total() + reserve_;
     fit_.execution = execution;
     fit_.time_share = execution_share_;
     fit_.hints = HintsFor(tried, options_, reserve_ > 0);
-    *step = std::move(tried);
+    chosen_ = std::move(tried);
     return true;
   }
 
@@ -310,7 +307,7 @@ class MemorySearch {
       return;
     }
     if (least != all) step = PlanWith(least);
-    Search(step);
+    Search(CostsOf(step.plan), step.total() + reserve_);
   }
 
   CostsOfPlan CostsOf(const Plan& plan) const {
@@ -326,9 +323,8 @@ class MemorySearch {
     return step;
   }
 
-  void Search(const PaperStep& step) {
-    const CostsOfPlan costs = CostsOf(step.plan);
-    const size_t now = step.total() + reserve_;
+  // `now`: bytes of the plan in which nothing runs again.
+  void Search(const CostsOfPlan& costs, size_t now) {
     size_t excess = now - std::min(now, fit_.limit);
     std::set<std::string> last;
     for (int i = 0; i < kMostPlans && !fit_.fits(); ++i) {
@@ -373,11 +369,12 @@ class MemorySearch {
       Describe(found, problem, &tried);
       return RecomputeChoice{found.nodes, ""};
     };
-    const PaperStep step = plan_({chooser, execution_});
+    PaperStep step = plan_({chooser, execution_});
     tried.after = step.total() + reserve_;
     if (tried.after < fit_.after) {
       fit_ = tried;
       fit_.hints = HintsFor(step, options_, reserve_ > 0);
+      chosen_ = std::move(step);
     }
     return tried;
   }
@@ -399,8 +396,9 @@ class MemorySearch {
   const size_t reserve_;
   const Hardware hardware_;
   const SessionOptions& options_;
-  const PlanOnPaper& plan_;
+  const StepPlanner& plan_;
   MemoryFit fit_;
+  PaperStep chosen_;    // of `fit_`
   double seconds_ = 0;  // of the first plan
   // Of the plans that are tried, and the share of time that they add.
   ExecutionChoice execution_;
@@ -472,17 +470,12 @@ std::string MemoryFit::Complaint() const {
 void MemoryFit::Refuse() const { Fail(Complaint()); }
 
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
-                    const SessionOptions& options, const PlanOnPaper& plan) {
-  return MemorySearch(limit, hardware, options, plan).Run();
-}
-
-size_t FloatMoments(const Plan& plan) {
-  size_t bytes = 0;
-  for (const Value* value : plan.states) {
-    const bool kept = value->role == Role::kMoment;
-    if (kept && value->dtype == DType::kFloat) bytes += BytesOf(*value);
-  }
-  return bytes;
+                    const SessionOptions& options, const StepPlanner& plan,
+                    PaperStep* chosen) {
+  MemorySearch search(limit, hardware, options, plan);
+  const MemoryFit fit = search.Run();
+  if (chosen) *chosen = search.TakeChosen();
+  return fit;
 }
 
 RecomputeChooser ChooserOf(const MemoryFit& fit) {

@@ -10,31 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "providers/plan/plan.h"
 #include "providers/report/roofline.h"
+#include "training/step/paper_step.h"
 #include "training/step/step_graph.h"
 #include "training/step/step_limit.h"
 
 namespace onnx_fp8 {
 
-// A step that was planned and does not run.
-struct PaperStep {
-  StepGraph step;  // with the provider's kernels
-  Plan plan;
-  // Bytes: the arena, which other plans share; state; batch, constants and
-  // outputs.
-  size_t arena = 0, state = 0, others = 0;
-  size_t moments = 0;       // of the state: moments in float32
-  bool is_in_file = false;  // the step: its state and its updates are given
-
-  size_t total() const { return arena + state + others; }
-};
-
-// Bytes of the plan's state that are moments in float32.
-size_t FloatMoments(const Plan& plan);
-
 // Plans a step with these choices.
-using PlanOnPaper = std::function<PaperStep(const StepChoice&)>;
+using StepPlanner = std::function<PaperStep(const StepChoice&)>;
 
 // A machine of which the search compares the times of nodes.
 struct Hardware {
@@ -53,7 +37,7 @@ struct MemoryFit {
   bool is_searched = true;
   size_t limit = 0, reserve = 0;
   size_t before = 0, after = 0;  // bytes of the step, reserve included
-  // A result of each node that runs again, by name. Ranks whose batches have
+  // The first result of each node that runs again, by name. Ranks whose batches have
   // other sizes have these names, too.
   std::set<std::string> again;
   bool as_blocks = false;  // these nodes are the choice of `recompute=blocks`
@@ -86,9 +70,11 @@ struct MemoryFit {
 // possible; at last its smallest. If this is too large, too, the plan of
 // `recompute=blocks`. Where it can run in even less, all this is tried again.
 // If nothing fits, the smallest of all these plans. If the options say what
-// runs again, only the plan as it is counts.
+// runs again, only the plan as it is counts. `chosen`: becomes that plan; null:
+// nobody needs it.
 MemoryFit FitMemory(const StepLimit& limit, const Hardware& hardware,
-                    const SessionOptions& options, const PlanOnPaper& plan);
+                    const SessionOptions& options, const StepPlanner& plan,
+                    PaperStep* chosen = nullptr);
 
 // Chooses the nodes of `fit` that may run again. (Another rank or another batch
 // may have given other nodes these names.)

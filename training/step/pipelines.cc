@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -449,12 +451,12 @@ std::string PrimaryRemark(const PrimaryWeights& kept) {
                 " bytes)");
 }
 
-// Bytes of the state that `maker` reads and the step does not.
-size_t SetAside(const Graph& maker, const Graph& step) {
-  size_t bytes = 0;
+// Bytes of the state that `maker` reads and the step does not, by name.
+std::map<std::string, size_t> SetAside(const Graph& maker, const Graph& step) {
+  std::map<std::string, size_t> bytes;
   for (const Value* value : maker.Initializers()) {
     const bool state = value->role != Role::kNone && !step.Find(value->name);
-    bytes += state ? BytesOf(*value) : 0;
+    if (state) bytes[value->name] = BytesOf(*value);
   }
   return bytes;
 }

@@ -2,6 +2,7 @@
 #include "training/step/place_state.h"
 
 #include <filesystem>
+#include <set>
 
 #include "base/check.h"
 #include "base/file_memory.h"
@@ -15,9 +16,8 @@ namespace {
 
 // The names of all state that may hold moments of the model's parameters, and
 // of the moments that a step in a file has.
-std::set<std::string> NamesOfMoments(const TrainingModel& model) {
+std::set<std::string> NamesOfMoments(const Graph& graph) {
   std::set<std::string> names;
-  const Graph& graph = *model.graph;
   for (const Value* value : graph.Initializers()) {
     if (value->role == Role::kMoment) names.insert(value->name);
     if (value->role != Role::kParameter) continue;
@@ -54,11 +54,16 @@ void CheckPlaces(const SessionOptions& options, Device device) {
   }
 }
 
-StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
-                          const TrainingModel& model) {
-  CheckPlaces(options, device);
+StatePlaces PlacesOnPaper(const SessionOptions& options, const Graph& model) {
   StatePlaces places{.folder = options.state_dir, .on_host = {}};
   if (OffloadsMoments(options)) places.on_host = NamesOfMoments(model);
+  return places;
+}
+
+StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
+                          const Graph& model) {
+  CheckPlaces(options, device);
+  StatePlaces places = PlacesOnPaper(options, model);
   if (places.folder.empty()) return places;
   try {
     AllocateInFile(places.folder, 1);
@@ -74,20 +79,6 @@ void MarkOffloaded(Graph& graph) {
   for (Value* value : graph.Initializers()) {
     value->on_host = value->role == Role::kMoment;
   }
-}
-
-bool LiesOutside(const SessionOptions& options, const Value& state) {
-  if (OffloadsMoments(options)) return state.role == Role::kMoment;
-  return !options.state_dir.empty() &&
-         BytesOf(state) >= StatePlaces::kLeastInFile;
-}
-
-size_t OutsideBytes(const SessionOptions& options, const Plan& plan) {
-  size_t bytes = 0;
-  for (const Value* value : plan.states) {
-    if (LiesOutside(options, *value)) bytes += BytesOf(*value);
-  }
-  return bytes;
 }
 
 std::string PlacesRemark(const SessionOptions& options, size_t bytes) {

@@ -10,9 +10,7 @@
 #include "graph/graph.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor.h"
-#include "providers/plan/plan.h"
 #include "providers/run/state_places.h"
-#include "training/step/training_model.h"
 
 namespace onnx_fp8 {
 
@@ -23,17 +21,16 @@ bool OffloadsMoments(const SessionOptions& options);
 // does not have.
 void CheckPlaces(const SessionOptions& options, Device device);
 
+// The places of the state of steps on paper: nobody looks at the folder.
+StatePlaces PlacesOnPaper(const SessionOptions& options, const Graph& model);
+
 // The places of a session's state. Errors: CheckPlaces'; AllocateInFile's, of
 // the folder.
 StatePlaces StatePlacesOf(const SessionOptions& options, Device device,
-                          const TrainingModel& model);
+                          const Graph& model);
 
 // Marks the state that a device keeps in the host's memory (Value::on_host).
 void MarkOffloaded(Graph& graph);
-
-// The same for a plan on paper.
-bool LiesOutside(const SessionOptions& options, const Value& state);
-size_t OutsideBytes(const SessionOptions& options, const Plan& plan);
 
 // Where these bytes of state lie; "": the options ask for no place.
 std::string PlacesRemark(const SessionOptions& options, size_t bytes);

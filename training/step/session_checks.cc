@@ -7,11 +7,54 @@
 #include "base/check.h"
 #include "graph/fp8/gemm_decision.h"
 #include "onnx_fp8/option_error.h"
+#include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
 #include "training/step/loss.h"
 #include "training/step/loss_values.h"
 
 namespace onnx_fp8 {
+namespace {
+
+// Gradients that are released at once have no loss scale and no sums over
+// micro-batches.
+void CheckRelease(const SessionOptions& options) {
+  if (!options.optimizer.release_gradients) return;
+  if (options.grad_accum > 1) {
+    throw OptionError(
+        Concat("`release_gradients`: expected `grad_accum` 1, because sums of "
+               "gradients stay in memory, got ",
+               options.grad_accum));
+  }
+  if (options.dtype == DType::kFloat16) {
+    throw OptionError(
+        "`release_gradients`: expected `dtype` float32 or bfloat16, because "
+        "the loss scale of float16 follows all gradients, got float16");
+  }
+}
+
+// Ranks that divide parameters have no whole codes between steps.
+void CheckPrimaryWeights(const SessionOptions& options) {
+  const std::string& kept = options.primary_weights;
+  if (kept == "float") return;
+  if (kept != "fp8") {
+    throw OptionError(
+        Concat("`primary_weights`: expected float or fp8, got ", kept));
+  }
+  if (options.shard.what == Sharding::kParameters) {
+    throw OptionError(
+        "`primary_weights=fp8`: expected `shard` none, optimizer or gradients, "
+        "because each rank keeps whole codes from step to step, got "
+        "parameters; `shard=optimizer` divides all but the codes");
+  }
+}
+
+}  // namespace
+
+void CheckSettings(const SessionOptions& options) {
+  CheckLossScaling(options.loss_scaling);
+  CheckRelease(options);
+  CheckPrimaryWeights(options);
+}
 
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
   const char* choice = FirstChoice(options);
@@ -46,36 +89,6 @@ void CheckPatterns(const StepSource& source) {
   }
   CheckGroups(source.optimizer, trained, source.model->file);
   CheckPatterns(*source.model, source.fp8);
-}
-
-void CheckRelease(const SessionOptions& options) {
-  if (!options.optimizer.release_gradients) return;
-  if (options.grad_accum > 1) {
-    throw OptionError(
-        Concat("`release_gradients`: expected `grad_accum` 1, because sums of "
-               "gradients stay in memory, got ",
-               options.grad_accum));
-  }
-  if (options.dtype == DType::kFloat16) {
-    throw OptionError(
-        "`release_gradients`: expected `dtype` float32 or bfloat16, because "
-        "the loss scale of float16 follows all gradients, got float16");
-  }
-}
-
-void CheckPrimaryWeights(const SessionOptions& options) {
-  const std::string& kept = options.primary_weights;
-  if (kept == "float") return;
-  if (kept != "fp8") {
-    throw OptionError(
-        Concat("`primary_weights`: expected float or fp8, got ", kept));
-  }
-  if (options.shard.what == Sharding::kParameters) {
-    throw OptionError(
-        "`primary_weights=fp8`: expected `shard` none, optimizer or gradients, "
-        "because each rank keeps whole codes from step to step, got "
-        "parameters; `shard=optimizer` divides all but the codes");
-  }
 }
 
 void CheckRate(double lr) {

@@ -11,6 +11,11 @@
 
 namespace onnx_fp8 {
 
+// Checks the settings that go together or not whatever the model and the device
+// are, for all commands that build a step. Errors: OptionError;
+// CheckLossScaling's.
+void CheckSettings(const SessionOptions& options);
+
 // What several ranks of the axis tp compute alike must be the same to the last
 // bit on all of them, or their copies of the state drift apart. Errors:
 // OptionError. `ranks` may be null.
@@ -23,14 +28,6 @@ void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 // Errors: a parameter group that matches no trained parameter; a pattern of
 // FP8's filter that matches no initializer and no module.
 void CheckPatterns(const StepSource& source);
-
-// Gradients that are released at once have no loss scale and no sums over
-// micro-batches. Errors: OptionError.
-void CheckRelease(const SessionOptions& options);
-
-// Ranks that divide parameters have no whole codes between steps. Errors:
-// OptionError, for another value than "fp8" or "float", too.
-void CheckPrimaryWeights(const SessionOptions& options);
 
 // Another rate than a number of at least 0 would change all weights to NaN, or
 // move them uphill. Errors: OptionError.

@@ -152,7 +152,8 @@ struct StepGraph {
   // State that holds FP8 copies of weights, and a remark about it.
   std::vector<std::string> weight_copies;
   std::string primary_weights;
-  size_t set_aside = 0;  // bytes of other state that only their maker reads
+  // Other state, which only their maker reads: its bytes by name.
+  std::map<std::string, size_t> set_aside;
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   bool divides_tokens = false;     // as SplitLayersReport's
   std::string whole_tokens;

@@ -92,7 +92,7 @@ class MasterStorer {
     Value* next = graph_.state[binding].next;
     Check(next->producer != nullptr, "[", graph_.file,
           "] expected a node that updates ", weight->name);
-    Builder b(graph_, weight->name + ".", Behind(next->producer));
+    Builder b(graph_, weight->name + ".", graph_.NodeBehind(*next->producer));
     b.set_part(Part::kOptimizer);
     const std::string name = next->name;
     graph_.Rename(next, graph_.FreshName(name + ".float"));
@@ -109,14 +109,6 @@ class MasterStorer {
     }
     graph_.Rename(kept[0], name);
     graph_.state[binding].next = kept[0];
-  }
-
-  // The node behind that one; null: it is the last one.
-  Node* Behind(const Node* node) {
-    auto& nodes = graph_.nodes();
-    auto at = nodes.begin();
-    while (&*at != node) ++at;
-    return ++at == nodes.end() ? nullptr : &*at;
   }
 
   Attributes DTypeOfCorrection() const {

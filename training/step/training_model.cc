@@ -10,7 +10,6 @@
 #include "base/hash.h"
 #include "base/joined.h"
 #include "graph/passes/straight_through.h"
-#include "optimizers/loss_scale.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/state/masters.h"
@@ -282,9 +281,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                           const Evaluator& evaluator, PassRunner& runner,
                           const Mesh& mesh, int64_t tensor_rank,
                           int64_t shard_rank) {
-  CheckLossScaling(options.loss_scaling);
-  CheckRelease(options);
-  CheckPrimaryWeights(options);
+  CheckSettings(options);
   StepSource source{model.graph.get(),
                     model.loss,
                     options.optimizer,

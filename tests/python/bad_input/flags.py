@@ -128,6 +128,12 @@ def whole_codes_of_parts(folder):
             "--primary-weights", "fp8"]
 
 
+@wrong("--release-gradients: expected --dtype float32 or bfloat16, because the loss scale of float16 follows all gradients, got float16")
+def gradients_that_no_step_releases(folder):
+    good(folder)
+    return ["inspect", "m.onnx", "--dtype", "float16", "--release-gradients"]
+
+
 @wrong("--save-best: expected loss, got accuracy, which is not known of mse")
 def best_accuracy_of_numbers(folder):
     good(folder)

@@ -7,9 +7,11 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/passes/recompute.h"
+#include "graph/print.h"
 #include "providers/cpu/cpu_provider.h"
 #include "tests/graph/parse.h"
 
@@ -204,11 +206,15 @@ TEST(FitMemory, NeverNeedsMoreThanBlocks) {
     const size_t least = std::min(whole, plan({ChooserOfBlocks()}).total());
     smaller += least < whole;
     for (size_t limit : {size_t{1}, least, (least + whole) / 2}) {
-      const MemoryFit fit =
-          FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
+      PaperStep chosen;
+      const MemoryFit fit = FitMemory({limit, 0}, HardwareOf(Device::kHost),
+                                      options, plan, &chosen);
       EXPECT_EQ(fit.before, whole);
       EXPECT_LE(fit.after, std::max(limit, least));
-      EXPECT_EQ(plan(ChoiceOf(fit)).total(), fit.after);
+      const PaperStep again = plan(ChoiceOf(fit));
+      EXPECT_EQ(again.total(), fit.after);
+      EXPECT_EQ(Print(*chosen.step.graph), Print(*again.step.graph));
+      EXPECT_EQ(chosen.total(), fit.after);
     }
   }
   EXPECT_GT(smaller, 4u);
@@ -305,7 +311,9 @@ TEST(FitMemory, RunsAStepInLessMemory) {
 // The codes are none of a weight, and the gradient of attention needs the same
 // workspace in any case: only the gather can wait, and the remark says no more.
 TEST(FitMemory, NamesOnlyChoicesThatChangeThePlan) {
-  const auto plan = [](const StepChoice& choice) {
+  size_t usual = 0;  // plans without a choice: a search needs one
+  const auto plan = [&](const StepChoice& choice) {
+    usual += !choice.recompute && choice.execution == ExecutionChoice{};
     PaperStep paper = RunOnPaper({});
     paper.step.gradient_names.seed = "dy";
     Step gather = {.node = paper.step.graph->Find("all")->producer};
@@ -321,6 +329,7 @@ TEST(FitMemory, NamesOnlyChoicesThatChangeThePlan) {
         FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
     EXPECT_EQ(fit.after, 700u);
     EXPECT_EQ(fit.execution, (ExecutionChoice{.gathers_ahead = false}));
+    EXPECT_EQ(std::exchange(usual, 0), 1u);
   }
 }
 
