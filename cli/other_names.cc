@@ -61,7 +61,7 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"overlap", "no_overlap"},
     {"per_device_train_batch_size", "batch_size"},
     {"precision", "dtype"},
-    {"pretrained", "init"},
+    {"pretrained", "weights"},
     {"random_state", "seed"},
     {"resume_from_checkpoint", "resume"},
     {"save_steps", "save_every"},
@@ -78,7 +78,6 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"warmup", "schedule=cosine:warmup=N"},
     {"warmup_steps", "schedule=cosine:warmup=N"},
     {"wd", "weight_decay"},
-    {"weights", "init"},
 };
 
 }  // namespace

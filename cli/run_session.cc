@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/run/session_options.h"
-#include "training/step/draw_weights.h"
+#include "training/step/given_weights.h"
 
 namespace onnx_fp8 {
 
@@ -29,7 +29,8 @@ CommandHelp TrainHelp() {
         "onnx-fp8 train --resume --out runs/gpt --recipe delayed"}});
   help.sections.push_back({"Machine", {"Machine"}});
   help.sections.push_back(
-      {"Run", {"Start", "Run", "JSON", "Memory", "Profile", "Timeline"}});
+      {"Run",
+       {"Weights", "Start", "Run", "JSON", "Memory", "Profile", "Timeline"}});
   return help;
 }
 
@@ -94,12 +95,11 @@ SessionOptions RunSessionOptions(const RunConfig& config,
                                  const Budgets& budgets) {
   Flags flags(TrainHelp());
   FillFrom(config, flags);
-  // Only the checkpoint's weights and scales count. Drawn weights stand for
-  // data that the model's file lacks.
-  if (!IsDrawn(flags.Text("init"))) flags.Forget("init");
+  // Only the checkpoint's weights and scales count.
   flags.Forget("scales");
   try {
     SessionOptions options = SessionOptionsOf(flags, config.model);
+    LeaveWeights(&options);
     options.budgets = budgets;
     return options;
   } catch (const OptionError& error) {

@@ -88,10 +88,19 @@ struct SessionOptions {
   // graph/passes/tied_weights.h.
   bool tie_copies = true;
   std::vector<std::string> ties;
-  // .safetensors with initial values by FQN or initializer name, a whole
-  // state_dict too; "": the model's own. "normal:STD" draws weights whose data
-  // files are missing, by `seed`; see training/step/draw_weights.h.
+  // Initial values by FQN or initializer name, a whole state_dict too; "": the
+  // model's own. A .safetensors file, or the folder or index of several ones;
+  // FP8 codes with scales are decoded. See training/step/given_weights.h.
+  std::string weights;
+  // "OLD=NEW", with * in both: names of those values; see
+  // training/step/rename_weights.h.
+  std::vector<std::string> rename;
+  // "normal:STD" draws weights whose data files are missing, and for which
+  // `weights` has no values, by `seed`; see training/step/draw_weights.h.
+  // Another text means the same as `weights`.
   std::string init;
+  // Data files of weights may be missing: the caller restores a checkpoint.
+  bool lacks_weights = false;
   // Logits of more bytes than these are computed in chunks of rows of about
   // this size, together with the loss and their gradients; 0: never; -1: above
   // 16 MiB on a CPU, so that they stay in its cache, and 1 GiB on a GPU, which

@@ -20,9 +20,10 @@ namespace {
 // the training loop.
 CommandHelp SessionHelp() {
   CommandHelp help = WithSession({"TrainingSession", "", {}, {}});
-  help.sections.push_back({"",
-                           {"Model", "Seed", "Accumulation", "Ranks", "Job",
-                            "Optimizer", "Start", "Timeline", "Machine"}});
+  help.sections.push_back(
+      {"",
+       {"Model", "Seed", "Accumulation", "Ranks", "Job", "Optimizer", "Weights",
+        "Start", "Timeline", "Machine"}});
   return help;
 }
 

@@ -122,6 +122,28 @@ def checkpoint_seeds():
                  tensors])
 
 
+def weights_seeds():
+    """FP8 codes with a scale of each kind, in one shard."""
+    rng = np.random.default_rng(0)
+
+    def codes(*shape):
+        return rng.integers(0, 120, shape).astype(np.uint8)
+
+    ones = np.ones
+    tensors = {
+        "a.weight": ("F8_E4M3", codes(3, 4)), "a.weight_scale": ("F32", np.float32(0.5)),
+        "b.weight": ("F8_E5M2", codes(3, 4)), "b.weight_scale": ("F32", ones((3, 1), np.float32)),
+        "c.weight": ("F8_E4M3", codes(5, 33)), "c.weight_scale_inv": ("F32", ones((2, 3), np.float32)),
+        "d.weight": ("F8_E4M3", codes(2, 64)), "d.weight_scale": ("U8", ones((2, 2), np.uint8)),
+        "e.weight": ("F8_E4M3", codes(130, 2)), "e.scale": ("F32", ones((2, 1), np.float32)),
+        "bias": ("F32", ones(3, np.float32))}
+    shard = safetensors(tensors)
+    index = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(tensors, "a.safetensors")}
+    for config in ({"quantization_config": {"weight_block_size": [4, 11]}},
+                   {"quantization_config": {"config_groups": {"group_0": {"weights": {"block_structure": [4, 11]}}}}}):
+        yield b"\n====\n".join([json.dumps(index).encode(), json.dumps(config).encode(), shard])
+
+
 def command_line_seeds():
     for line in (
             "train m.onnx --data a.npz --loss mse --steps 3 --lr=0.1 "

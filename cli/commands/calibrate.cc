@@ -24,8 +24,6 @@ const Option kCalibrateOptions[] = {
      "batches to look at",
      "16",
      {.min = 1, .max = 4096}},
-    {"Own", "init", OptionKind::kFile,
-     "weights to calibrate for (.safetensors)"},
 };
 
 CommandHelp CalibrateHelp() {
@@ -33,7 +31,7 @@ CommandHelp CalibrateHelp() {
       {"calibrate",
        "Scales for static scaling, from the largest values of some batches, "
        "forward and backward.",
-       {{"Options", {"Model", "steps", "init", "Output", "JSON", "Machine"}},
+       {{"Options", {"Model", "steps", "Weights", "Output", "JSON", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 calibrate gpt.onnx --data train.bin --seq-len 128 --loss "
         "cross_entropy --steps 20 -o scales.json"}});
@@ -65,7 +63,6 @@ SessionOptions ObservingOptions(const OptionSet& flags) {
     recipe = Observing(recipe, steps);
   }
   options.scales.clear();
-  options.init = flags.Text("init");
   options.model_only = true;
   return options;
 }

@@ -8,6 +8,7 @@
 #include "cli/report/text.h"
 #include "cli/run_session.h"
 #include "onnx_fp8/evaluate.h"
+#include "onnx_fp8/option_names.h"
 #include "training/run/session_options.h"
 #include "training/step/loss.h"
 
@@ -23,7 +24,7 @@ CommandHelp EvalHelp() {
   return WithSession(
       {"eval",
        "Loss, and accuracy or perplexity, over all samples of a data set.",
-       {{"Options", {"MODEL", "Best", "JSON", "Machine"}},
+       {{"Options", {"MODEL", "Weights", "Best", "JSON", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 eval runs/gpt --data val.bin",
         "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy"}});
@@ -37,11 +38,17 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
   }
   SessionOptions options;
   std::string model = folder;
+  for (const char* name : {"weights", "rename", "init"}) {
+    if (!run || !flags.Given(name)) continue;
+    throw OptionError(Reference(name) +
+                      " is for an .onnx file: a run has weights of its own");
+  }
   if (run) {
     RunConfig config = LoadRun(RunFolder(folder));
     options = RunSessionOptions(config, BudgetsOf(flags));
     // Options that this command itself reads, and values in the checkpoint.
-    for (const char* own : {"data", "threads", "scales"}) {
+    for (const char* own :
+         {"data", "threads", "scales", "weights", "rename", "init"}) {
       config.settings.erase(FlagOf(own));
     }
     flags.Fill(config.settings);
@@ -51,7 +58,10 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
   ours.optimizer = options.optimizer;
   ours.grad_accum = options.grad_accum;
   ours.seed = options.seed;
-  ours.init = options.init;  // only drawn ones
+  if (run) {
+    ours.init = options.init;  // only drawn ones
+    ours.lacks_weights = options.lacks_weights;
+  }
   auto session = TrainingSession::Create(ours);
   if (session->Options().loss.kind.empty()) {
     throw OptionError("`loss` is missing: expected " + LossNames());

@@ -12,7 +12,6 @@ namespace onnx_fp8 {
 namespace {
 
 const Option kGradOptions[] = {
-    {"Own", "init", OptionKind::kFile, "use these weights (.safetensors)"},
     {"Own",
      "out",
      OptionKind::kFile,
@@ -29,7 +28,7 @@ CommandHelp GradHelp() {
        "Loss, outputs and the gradient of every trained parameter for one "
        "batch, the first `batch_size` samples, in training mode but with "
        "Dropout off.",
-       {{"Options", {"Model", "Own", "Machine"}},
+       {{"Options", {"Model", "Weights", "Own", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "
         "grads.safetensors",
@@ -63,7 +62,6 @@ int Grad(const Arguments& arguments) {
   RequireArrayPath(out);
   ApplyMachine(flags);
   SessionOptions options = SessionOptionsOf(flags, flags.Text("MODEL"));
-  options.init = flags.Text("init");
   auto session = TrainingSession::Create(options);
   if (session->Options().loss.kind.empty()) flags.Require({"loss"});
   Notes(session->Notes());

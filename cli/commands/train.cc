@@ -25,7 +25,7 @@
 #include "training/make_provider.h"
 #include "training/run/session_options.h"
 #include "training/session/make_session.h"
-#include "training/step/draw_weights.h"
+#include "training/step/given_weights.h"
 #include "training/step/loss.h"
 
 namespace onnx_fp8 {
@@ -101,7 +101,7 @@ class TrainCommand {
     const std::string loss = flags_.Text("loss");
     folder_.Write(model_, KeptFlags(saved), ShowCopies(progress),
                   MarksOfFiles(), IsLossFile(loss) ? loss : "",
-                  IsDrawn(flags_.Text("init")));
+                  flags_.Has("weights") || flags_.Has("init"));
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
     if (start_ && start_->has_moments()) session_->Save(out_);
@@ -319,9 +319,7 @@ void TrainCommand::ShareFolder() {
 void TrainCommand::CreateSession() {
   bool restores = flags_.On("resume") && folder_.HasCheckpoint();
   SessionOptions options = MakeOptions();
-  // The checkpoint has the weights; the file may no longer exist. Drawn weights
-  // stand for data that the model's file lacks.
-  if (restores && !IsDrawn(options.init)) options.init.clear();
+  if (restores) LeaveWeights(&options);
   if (host_) options.before_plan = {};  // the process' memory is not ours
   provider_ = options.provider;
   if (!IsFirst()) {

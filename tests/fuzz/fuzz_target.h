@@ -29,6 +29,7 @@ void RunFuzzTarget(const FuzzTarget& target, std::string_view bytes);
 void FuzzNpz(std::string_view bytes);            // npz.cc
 void FuzzNpy(std::string_view bytes);            // npy.cc
 void FuzzSafetensors(std::string_view bytes);    // safetensors.cc
+void FuzzWeights(std::string_view bytes);        // weights.cc
 void FuzzTokens(std::string_view bytes);         // tokens.cc
 void FuzzJson(std::string_view bytes);           // json.cc
 void FuzzCheckpoint(std::string_view bytes);     // checkpoint.cc

@@ -12,6 +12,7 @@ constexpr FuzzTarget kTargets[] = {
     {"npz", FuzzNpz},
     {"npy", FuzzNpy},
     {"safetensors", FuzzSafetensors},
+    {"weights", FuzzWeights},
     {"tokens", FuzzTokens},
     {"json", FuzzJson},
     {"checkpoint", FuzzCheckpoint},

@@ -271,10 +271,18 @@ const Option kOptions[] = {
         "is slow",
         "float32", {.choices = "float32|hopper"}),
 
-    Row("Start", "init", kFile,
-        "start from these weights (.safetensors; a whole state_dict too); "
-        "normal:STD draws the weights of a model whose data files are missing, "
-        "by `seed`",
+    Row("Weights", "weights", kFile,
+        "start from these weights: .safetensors (a whole state_dict too), or "
+        "the folder or index of several; FP8 codes with scales are decoded. "
+        "Data files of the model may be missing",
+        "", {.field = &O::weights}),
+    Row("Weights", "rename", kWords,
+        "OLD=NEW, as in model.*=*: names of these weights; the first match "
+        "counts",
+        "", {.field = &O::rename}),
+    Row("Weights", "init", kFile,
+        "normal:STD draws weights whose data files are missing and that "
+        "`weights` lacks, by `seed`; a path means the same as `weights`",
         "", {.field = &O::init, .scheme = kDrawnInit}),
     Row("Start", "ort_training", kFile,
         "instead of MODEL: a folder of onnxruntime.training.artifacts, with "

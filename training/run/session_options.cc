@@ -14,6 +14,7 @@
 #include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
+#include "training/step/given_weights.h"
 #include "training/step/loss.h"
 #include "training/step/static_scales.h"
 #include "training/step/step_limit.h"
@@ -369,6 +370,7 @@ SessionOptions SessionOptionsOf(const OptionSet& options,
   if (!session.memory.empty() && session.memory != "auto") {
     ParseMemory(session.memory);
   }
+  CheckWeightOptions(session);
   session.model = model;
   session.given = options.AllGiven();
   if (options.Find("loss")) session.loss = LossOf(options);

@@ -437,6 +437,37 @@ void SetFirstValues(const std::vector<Initialization>& initializations,
   }
 }
 
+// Draws missing tensors for which no weights are given.
+void Draw(const SessionOptions& options, ImportReport* report, Graph* graph) {
+  GivenWeights& given = report->given;
+  const MissingData missing =
+      WithoutWeights(report->missing, given.weights, *graph);
+  if (missing.tensors.empty() && !given.path.empty()) {
+    report->notes.push_back(
+        Concat("[", given.path, "] has all weights whose data files are ",
+               "missing: `init` ", options.init, " draws none"));
+    return;
+  }
+  report->notes.push_back(
+      DrawWeights(options.init, missing, options.seed, graph));
+  given.drawn = missing.tensors;
+  for (const std::string& name : missing.tensors) {
+    report->missing.tensors.erase(name);
+  }
+  if (report->missing.tensors.empty()) report->missing = {};
+}
+
+// What ComputeInFloat does, but zeros that stand for missing numbers are not
+// written.
+void WidenMissing(const MissingData& missing, Graph* graph) {
+  for (const std::string& name : missing.tensors) {
+    Value* value = graph->Find(name);
+    if (!value || !value->is_initializer() || !IsHalf(value->dtype)) continue;
+    value->dtype = DType::kFloat;
+    value->data = Tensor::Zeros(DType::kFloat, *value->shape);
+  }
+}
+
 constexpr char kMicroCopies[] =
     "`primary_weights` fp8: each step makes the FP8 copies of weights once, "
     "for all of its micro-batches, and the last step's are gone";
@@ -502,26 +533,26 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
     const bool begins =
         use == ImportFor::kSession || use == ImportFor::kTraining;
     const bool draws = begins && IsDrawn(options.init);
+    const bool given = begins && !WeightsOf(options).empty();
     const bool forecasts =
         use == ImportFor::kForecast || use == ImportFor::kReport;
+    const bool may_miss = draws || given || forecasts || options.lacks_weights;
     std::vector<Initialization> first;
-    auto read =
-        ReadModel(options.model,
-                  {.algorithm = takes_steps,
-                   .budgets = options.budgets,
-                   .missing = draws || forecasts ? &report->missing : nullptr,
-                   .initializations = begins ? &first : nullptr});
+    auto read = ReadModel(options.model,
+                          {.algorithm = takes_steps,
+                           .budgets = options.budgets,
+                           .missing = may_miss ? &report->missing : nullptr,
+                           .initializations = begins ? &first : nullptr});
     SetFirstValues(first, options, read.get());
-    if (draws) {
-      report->notes.push_back(
-          DrawWeights(options.init, report->missing, options.seed, read.get()));
-      report->missing = {};
-    }
+    if (given) report->given = OpenWeights(options);
+    if (draws) Draw(options, report, read.get());
     for (const std::string& file : report->missing.files) {
-      report->notes.push_back(Concat(
-          file,
-          " does not exist: its tensors count as zeros, so tensors that hold "
-          "the same numbers are not tied"));
+      report->notes.push_back(
+          Concat(file, " does not exist: its tensors ",
+                 given                   ? "come from " + report->given.path
+                 : options.lacks_weights ? "come from the checkpoint"
+                                         : "count as zeros",
+                 ", so tensors that hold the same numbers are not tied"));
     }
     return read;
   });
@@ -529,6 +560,7 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   if (!takes_steps) RequireNoStep(*graph);
   if (use != ImportFor::kReport) RequireNoOrtTrainingModel(*graph);
   if (IsStep(report->written)) return graph;
+  WidenMissing(report->missing, graph.get());
   runner.Run(ImportPasses(options, report), *graph);
   if (IsLossFile(options.loss.kind)) {
     report->loss = AddLossFile(*graph, options.loss.kind, options.budgets);

@@ -17,6 +17,7 @@
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/session.h"
 #include "providers/kernel.h"
+#include "training/step/given_weights.h"
 #include "training/step/loss_file.h"
 #include "training/step/step_graph.h"
 #include "training/step/step_report.h"
@@ -36,8 +37,10 @@ struct ImportReport {
   // Tensors that are one or two, and other facts for the user.
   std::vector<std::string> notes;
   std::vector<InitializerReport> initializers;
-  // With kReport and kForecast, or if options.init draws it.
+  // With kReport and kForecast, and with weights of other files or of a
+  // checkpoint: without those that options.init draws.
   MissingData missing;
+  GivenWeights given;            // for kTraining and kSession
   std::optional<LossFile> loss;  // if it lies in a file
 };
 

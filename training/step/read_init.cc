@@ -2,32 +2,41 @@
 #include "training/step/read_init.h"
 
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/joined.h"
-#include "data/safetensors.h"
 #include "graph/batch_statistics.h"
+#include "graph/export_record.h"
 #include "graph/views.h"
-#include "training/state/masters.h"
 #include "training/step/torch_weights.h"
 
 namespace onnx_fp8 {
 namespace {
 
+constexpr size_t kNamedWeights = 20;  // in a note or an error
+
+std::string FilesOfMissing(const MissingData& missing) {
+  return Joined({missing.files.begin(), missing.files.end()});
+}
+
 class InitReader {
  public:
-  InitReader(const std::string& path, TrainingModel* model)
-      : path_(path), model_(*model), arrays_(ReadSafetensors(path)) {
-    Check(!arrays_.empty(), "[", path, "] expected weights, got none");
-    JoinCorrections(&arrays_);  // of a checkpoint
-  }
+  InitReader(GivenWeights given, TrainingModel* model)
+      : path_(std::move(given.path)),
+        model_(*model),
+        data_(std::move(given.missing)),
+        drawn_(std::move(given.drawn)),
+        arrays_(std::move(given.weights)) {}
 
   void Read() {
     ReadStatistics();
+    JoinTied();
     ReadParameters();
     ReadConstants();
+    RequireData();
     CheckRest();
   }
 
@@ -43,48 +52,79 @@ class InitReader {
       if (array == arrays_.end()) array = arrays_.find(s.value->name);
       if (array == arrays_.end()) continue;
       Tensor tensor =
-          As(array->second, array->first, *s.value->shape, s.value->dtype);
+          ValueOf(array->second, array->first, *s.value->shape, s.value->dtype)
+              .Pull();
       auto [before, first] = given.emplace(s.value, array->first);
       bool same = Identical(tensor, s.value->data);
-      Check(first || same, "[", path_, "] expected the same numbers for ",
-            before->second, " and ", array->first,
-            ", which are one tensor of the model");
+      Check(first || same, "[", array->second.file,
+            "] expected the same numbers for ", before->second, " and ",
+            array->first, ", which are one tensor of the model");
       if (!same && s.value->role == Role::kNone) {
         s.value->role = Role::kStatistic;
       }
       s.value->data = tensor;
+      taken_.insert(s.value->name);
       arrays_.erase(array);
       any_ = true;
     }
   }
 
-  void ReadCount(const std::string& key, const Tensor& array) {
+  void ReadCount(const std::string& key, const StoredWeight& stored) {
+    const Tensor array = stored.source.Pull();
     bool number = IsInteger(array.dtype()) && array.size() == 1;
-    Check(number && IntAt(array, 0) >= 0, "[", path_, "] expected ", key,
+    Check(number && IntAt(array, 0) >= 0, "[", stored.file, "] expected ", key,
           " as a number of batches, got ", Name(array.dtype()),
           ToString(array.shape()),
           number ? Concat(" of ", IntAt(array, 0)) : std::string());
     model_.batches[key] = Tensor::Scalar(IntAt(array, 0));
   }
 
-  Tensor As(const Tensor& array, const std::string& key, const Shape& shape,
-            DType dtype) const {
-    Check(IsFloat(array.dtype()), "[", path_, "] expected ", key,
-          " of a float type, got ", Name(array.dtype()));
-    Check(array.shape() == shape, "[", path_, "] expected ", key, " of shape ",
-          ToString(shape), ", got ", ToString(array.shape()));
-    return ConvertTo(array, dtype);
+  // Parameters, and copies that became one with a parameter.
+  std::vector<ParameterInfo> Weights(ParameterNames* names) const {
+    std::vector<ParameterInfo> infos = model_.Parameters();
+    for (const TiedCopy& copy : model_.copies) {
+      auto named = names->emplace(copy.name, copy.torch).first;
+      infos.push_back({copy.name, named->second.fqn, copy.dtype, copy.shape});
+    }
+    return infos;
+  }
+
+  // Of the names that the model's record ties, a file may have any, and the
+  // model has one.
+  void JoinTied() {
+    const ExportRecord record = ReadExportRecord(*model_.graph);
+    ParameterNames names = model_.AllNames();
+    const std::vector<ParameterInfo> infos = Weights(&names);
+    std::set<std::string> own;
+    for (const ParameterInfo& info : infos) {
+      own.insert({info.name, info.fqn});
+    }
+    for (const ParameterInfo& info : infos) {
+      for (const auto& key : NamesOfWeight(record, info.name, info.shape)) {
+        auto other = own.contains(key) ? arrays_.end() : arrays_.find(key);
+        if (other == arrays_.end()) continue;
+        auto first = arrays_.find(info.fqn);
+        if (first == arrays_.end()) first = arrays_.find(info.name);
+        if (first == arrays_.end()) {
+          auto moved = arrays_.extract(other);
+          moved.key() = info.fqn;
+          arrays_.insert(std::move(moved));
+          continue;
+        }
+        Check(
+            Identical(first->second.source.Pull(), other->second.source.Pull()),
+            "[", other->second.file, "] expected the same numbers for ",
+            first->first, " and ", key, ", which are one tensor of the module");
+        arrays_.erase(other);
+      }
+    }
   }
 
   // Values for a copy become the first's.
   void ReadParameters() {
-    std::vector<ParameterInfo> infos = model_.Parameters();
     ParameterNames names = model_.AllNames();
-    for (const TiedCopy& copy : model_.copies) {
-      auto named = names.emplace(copy.name, copy.torch).first;
-      infos.push_back({copy.name, named->second.fqn, copy.dtype, copy.shape});
-    }
-    SourceMap weights = FromTorch(&arrays_, infos, names, path_);
+    const std::vector<ParameterInfo> infos = Weights(&names);
+    SourceMap weights = FromTorch(&arrays_, infos, names);
     for (const TiedCopy& copy : model_.copies) {
       auto given = weights.find(copy.name);
       if (given == weights.end()) continue;
@@ -98,12 +138,16 @@ class InitReader {
     }
     for (const ParameterInfo& info : model_.Parameters()) {
       auto given = weights.extract(info.name);
-      if (given.empty()) {
-        missing_.push_back(info.fqn);
-      } else {
+      if (!given.empty()) {
+        taken_.insert(info.name);
         model_.first.insert(std::move(given));
         any_ = true;
+      } else if (!drawn_.contains(info.name)) {
+        missing_.push_back(info.fqn);
       }
+    }
+    for (const TiedCopy& copy : model_.copies) {
+      if (taken_.contains(copy.first)) taken_.insert(copy.name);
     }
   }
 
@@ -111,13 +155,17 @@ class InitReader {
   // names of a tensor that the file has once.
   void ReadConstants() {
     for (auto it = arrays_.begin(); it != arrays_.end();) {
+      const TensorSource& source = it->second.source;
       const Value* held = Held(it->first);
-      if (!held || held->data.shape() != it->second.shape()) {
+      const bool missing = held && data_.tensors.contains(held->name) &&
+                           !taken_.contains(held->name);
+      if (!held || missing || held->data.shape() != source.shape()) {
         ++it;
         continue;
       }
-      bool same = Identical(ConvertTo(it->second, held->dtype), First(*held));
-      Check(same || held->name == it->first, "[", path_,
+      bool same =
+          Identical(ConvertTo(source.Pull(), held->dtype), First(*held));
+      Check(same || held->name == it->first, "[", it->second.file,
             "] expected the same numbers for ", held->name, " and ", it->first,
             ", which are one tensor of the model");
       if (!same) others_.push_back(it->first);
@@ -138,44 +186,96 @@ class InitReader {
     return given == model_.first.end() ? held.data : given->second.Pull();
   }
 
-  void CheckRest() {
+  // The names of arrays that nothing has taken.
+  std::vector<std::string> Rest() const {
     std::vector<std::string> rest;
+    for (const auto& [key, array] : arrays_) rest.push_back(key);
+    return rest;
+  }
+
+  // All tensors whose data files are missing have got numbers.
+  void RequireData() const {
+    std::vector<std::string> lacking;
+    for (const std::string& name : data_.tensors) {
+      if (taken_.contains(name)) continue;
+      const Value* value = model_.graph->Find(name);
+      const bool weight = value && (value->role == Role::kParameter ||
+                                    value->role == Role::kFrozen);
+      Check(weight, "[", model_.graph->file, "] ", name,
+            " is no parameter of the model, so weights do not replace it, and "
+            "its data lie in ",
+            FilesOfMissing(data_), ", which does not exist");
+      lacking.push_back(name);
+    }
+    if (lacking.empty()) return;
+    const std::vector<std::string> rest = Rest();
+    Fail("[", path_, "] expected ", lacking.size(),
+         " more weights, whose data files do not exist: ",
+         Joined(lacking, kNamedWeights), "; it holds ", rest.size(),
+         " tensors that the model lacks", rest.empty() ? "" : ": ",
+         Joined(rest, kNamedWeights),
+         " (`rename` gives them other names, `init` normal:STD draws missing "
+         "weights)");
+  }
+
+  void CheckRest() {
+    // Whoever draws missing weights knows that some are not there.
+    const bool complete = missing_.empty() || !drawn_.empty();
     for (const auto& [key, array] : arrays_) {
-      Check(any_ && (missing_.empty() || !IsFloat(array.dtype())), "[", path_,
-            "] holds \"", key,
+      Check(any_ && (complete || !IsFloat(array.source.dtype())), "[",
+            array.file, "] holds \"", key,
             "\", which is no parameter of the model; `inspect()` lists "
             "them",
             missing_.empty() ? "" : "; " + missing_[0] + " gets no value");
-      rest.push_back(key);
     }
-    Note(rest, "is not in the model and is not read");
+    Note(Rest(), "is not in the model and is not read");
     Note(others_,
          "holds other numbers than the model's constant, which keeps its own");
     Note(missing_, "is not in the file and keeps the model's numbers");
+    Note({drawn_.begin(), drawn_.end()}, "is not in the file and is drawn");
   }
 
   // One sentence about the first of some names, and how many more there are.
   void Note(const std::vector<std::string>& names, const char* fact) {
     if (names.empty()) return;
-    std::string more =
-        names.size() == 1
-            ? ""
-            : Concat(" (and ", names.size() - 1,
-                     " more: ", Joined({names.begin() + 1, names.end()}), ")");
+    std::string more = names.size() == 1
+                           ? ""
+                           : Concat(" (and ", names.size() - 1, " more: ",
+                                    Joined({names.begin() + 1, names.end()},
+                                           kNamedWeights - 1),
+                                    ")");
     model_.notes.push_back(Concat("[", path_, "] ", names[0], more, " ", fact));
   }
 
-  const std::string& path_;
+  const std::string path_;
   TrainingModel& model_;
-  TensorMap arrays_;  // that nothing has taken yet
-  bool any_ = false;  // whether the model has taken one
+  const MissingData data_;
+  const std::set<std::string> drawn_;
+  StoredWeights arrays_;         // that nothing has taken yet
+  std::set<std::string> taken_;  // initializers that have a value of an array
+  bool any_ = false;             // whether the model has taken one
   std::vector<std::string> missing_, others_;
 };
 
 }  // namespace
 
-void ReadInit(const std::string& path, TrainingModel* model) {
-  InitReader(path, model).Read();
+void ReadInit(GivenWeights given, TrainingModel* model) {
+  InitReader(std::move(given), model).Read();
+}
+
+void RequireState(const MissingData& missing, const Graph& graph) {
+  std::set<std::string> kept;
+  for (const auto& s : BatchStatistics(graph, {})) kept.insert(s.value->name);
+  for (const std::string& name : missing.tensors) {
+    const Value* value = graph.Find(name);
+    // A copy that became one with another tensor is no initializer.
+    const bool constant =
+        value && value->is_initializer() && value->role == Role::kNone;
+    Check(!constant || kept.contains(name), "[", graph.file, "] ", name,
+          " is no parameter of the model, so the checkpoint lacks it, and its "
+          "data lie in ",
+          FilesOfMissing(missing), ", which does not exist");
+  }
 }
 
 std::vector<Value*> KeepStatistics(const TensorMap& state, const Graph& graph) {

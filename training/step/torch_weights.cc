@@ -42,26 +42,41 @@ SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
   return arrays;
 }
 
-SourceMap FromTorch(TensorMap* arrays,
+std::string NameInMessages(const StoredWeight& array, const std::string& key) {
+  return array.name == key ? key
+                           : Concat(key, " (", array.name, " in the file)");
+}
+
+TensorSource ValueOf(const StoredWeight& array, const std::string& key,
+                     const Shape& shape, DType dtype, bool turned) {
+  const TensorSource& source = array.source;
+  const DType own = source.dtype();
+  Check(IsFloat(own), "[", array.file, "] expected ",
+        NameInMessages(array, key), " of a float type, got ", Name(own),
+        IsFloat8(own) ? " without a scale" : "");
+  Shape held = source.shape();
+  if (turned) std::swap(held[0], held[1]);
+  Check(held == shape, "[", array.file, "] expected ",
+        NameInMessages(array, key), " of shape ", ToString(shape), ", got ",
+        ToString(held));
+  return TensorSource(dtype, shape, [source, turned, dtype] {
+    Tensor value = source.Pull();
+    if (turned) value = Transposed(value);
+    return value.dtype() == dtype ? value : ConvertTo(value, dtype);
+  });
+}
+
+SourceMap FromTorch(StoredWeights* arrays,
                     const std::vector<ParameterInfo>& parameters,
-                    const ParameterNames& names, const std::string& path) {
+                    const ParameterNames& names) {
   SourceMap weights;
   auto take = [&](const ParameterInfo& info, const std::string& key,
                   bool turns) {
     auto given = arrays->find(key);
     if (given == arrays->end()) return;
-    const Tensor& array = given->second;
-    Check(IsFloat(array.dtype()), "[", path, "] expected ", key,
-          " of a float type, got ", Name(array.dtype()));
-    turns = turns && array.rank() == 2;
-    Shape shape = array.shape();
-    if (turns) std::swap(shape[0], shape[1]);
-    Check(shape == info.shape, "[", path, "] expected ", key, " of shape ",
-          ToString(info.shape), ", got ", ToString(shape));
-    TensorSource weight(info.dtype, shape, [array, turns, dtype = info.dtype] {
-      return ConvertTo(turns ? Transposed(array) : array, dtype);
-    });
-    weights.insert_or_assign(info.name, std::move(weight));
+    const bool turned = turns && given->second.source.shape().size() == 2;
+    weights.insert_or_assign(
+        info.name, ValueOf(given->second, key, info.shape, info.dtype, turned));
     arrays->erase(given);
   };
   for (const ParameterInfo& info : parameters) {

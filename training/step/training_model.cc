@@ -13,7 +13,7 @@
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/state/masters.h"
-#include "training/step/draw_weights.h"
+#include "training/step/given_weights.h"
 #include "training/step/gradient_registry.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
@@ -227,9 +227,10 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   if (!options.scales.empty()) model->scales = ReadStaticScales(options.scales);
 }
 
-// The model of the file, with its own numbers.
-TrainingModel Import(SessionOptions* options, PassRunner& runner,
-                     ImportFor use) {
+// The model of the file, with its own numbers, and the weights that are given
+// beside it.
+TrainingModel Import(SessionOptions* options, PassRunner& runner, ImportFor use,
+                     GivenWeights* given) {
   TrainingModel model;
   ImportReport import;  // holds tensors of the file
   model.graph = ImportModel(*options, use, runner, &import);
@@ -238,13 +239,18 @@ TrainingModel Import(SessionOptions* options, PassRunner& runner,
   } else {
     DescribeModel(*options, import, &model);
   }
+  *given = std::move(import.given);
+  given->missing = std::move(import.missing);
   return model;
 }
 
 TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
-  TrainingModel model = Import(options, runner, use);
-  if (!options->init.empty() && !IsDrawn(options->init)) {
-    ReadInit(options->init, &model);
+  GivenWeights given;
+  TrainingModel model = Import(options, runner, use, &given);
+  if (!given.path.empty()) {
+    ReadInit(std::move(given), &model);
+  } else if (options->lacks_weights) {
+    RequireState(given.missing, *model.graph);
   }
   return model;
 }

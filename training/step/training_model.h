@@ -42,11 +42,11 @@ struct TrainingModel {
   std::string trains;                  // TrainingSession::Trains
   std::vector<ParameterInfo> tensors;  // TrainingSession::Tensors
   std::vector<TiedCopy> copies;
-  // Values of options.init for parameters, which the graph does not have yet:
+  // Values of given weights for parameters, which the graph does not have yet:
   // whoever needs one takes it.
   SourceMap first;
   // How many batches moved the running statistics of a layer before training,
-  // by PyTorch's names, where options.init tells.
+  // by PyTorch's names, where given weights tell.
   TensorMap batches;
   // Not null: the file is a training step.
   std::shared_ptr<const FileStep> step;
@@ -67,7 +67,7 @@ struct TrainingModel {
   bool IsLabelOfFile(const Value& input) const;
 };
 
-// Reads options.model and options.init. Errors: as TrainingSession::Create's; a
+// Reads options.model and its weights. Errors: as TrainingSession::Create's; a
 // file that is a training step already. REQUIRES: use is not kReport.
 TrainingModel LoadTrainingModel(const SessionOptions& options,
                                 PassRunner& runner,
