@@ -65,6 +65,7 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"random_state", "seed"},
     {"resume_from_checkpoint", "resume"},
     {"save_steps", "save_every"},
+    {"save_total_limit", "keep_last"},
     {"scheduler", "schedule"},
     {"sequence_length", "seq_len"},
     {"shuffle", "no_shuffle"},

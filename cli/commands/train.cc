@@ -385,6 +385,7 @@ void TrainCommand::FillSpec() {
   spec_.ranks = ranks_.get();
   spec_.shared_state = SharesState();
   spec_.save_every = flags_.Int("save_every");
+  spec_.keep_last = flags_.Int("keep_last");
   spec_.val_every = flags_.Int("val_every");
   spec_.save_best = flags_.Text("save_best");
   spec_.schedule = ScheduleOf(flags_);

@@ -64,6 +64,10 @@ const Option kOptions[] = {
         {.min = 1, .max = 65536, .field = &O::grad_accum}),
     Row("Saves", "save_every", kInt, "steps between checkpoints", "100",
         {.min = 1}),
+    Row("Saves", "keep_last", kInt,
+        "checkpoints that stay: when one is written, older ones than so many "
+        "are removed; the best one of `save_best` is another",
+        "2", {.min = 1}),
     Row("Saves", "val_every", kInt,
         "steps between validations (default: ends of epochs)", "", {.min = 1}),
     Row("Saves", "save_best", kChoice,

@@ -417,11 +417,12 @@ class Trainer {
     if (spec_.folder.empty()) return;
     try {
       RenewFolder();
-      session_.Save(spec_.folder, notes_, [this] {
+      auto sync = [this] {
         if (!IsFirst()) return;
         WritePending();
         metrics_->Sync();
-      });
+      };
+      session_.Save(spec_.folder, notes_, sync, spec_.keep_last);
     } catch (const Error& error) {
       result_.save_error = error.what();
       events_.SaveFailed({session_.step(), error.what(), saved_step_, goes_on});

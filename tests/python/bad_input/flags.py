@@ -110,6 +110,9 @@ for name, words, flags in [
     ("flag_misspelt", "there is no option --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
     ("flag_of_another_trainer", "there is no option --learning-rate; did you mean --lr?", ["--learning-rate", "0.1"]),
     ("switch_of_another_trainer", "there is no option --bf16; did you mean --dtype bfloat16?", ["--bf16"]),
+    ("no_checkpoint_stays", "--keep-last: expected an integer of at least 1, got 0", ["--keep-last", "0"]),
+    ("checkpoints_of_another_trainer", "there is no option --save-total-limit; did you mean --keep-last?",
+     ["--save-total-limit", "2"]),
     ("best_of_nothing", "--save-best needs --val-data", ["--save-best", "loss"]),
     ("best_by_what_is_unknown", "--save-best: expected loss or accuracy, got f1", ["--save-best", "f1"]),
 ]:

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
+#include <string>
 
 #include "base/check.h"
 #include "data/safetensors.h"
@@ -171,6 +173,34 @@ TEST_F(TrainerTest, GoesOnWhereTheDiskRefuses) {
             "step 1/5; step 2/5; not saved 2 after 0, goes on; step 3/5; step "
             "4/5; not saved 4 after 0, goes on; step 5/5; not saved 5 after "
             "0; ");
+}
+
+TEST_F(TrainerTest, TheNewestCheckpointsStay) {
+  spec_.save_every = 1;
+  auto kept = [&](const std::string& folder) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder + "/checkpoints")) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  };
+  using Names = std::set<std::string>;
+  Run();
+  EXPECT_EQ(kept(spec_.folder), (Names{"step_00000004", "step_00000005"}));
+  spec_.steps = 8;
+  spec_.keep_last = 3;
+  Run();
+  EXPECT_EQ(kept(spec_.folder),
+            (Names{"step_00000006", "step_00000007", "step_00000008"}));
+  // A rate of zero: no later validation is better than the first.
+  spec_.steps = 10;
+  spec_.keep_last = 1;
+  spec_.val_every = 1;
+  spec_.save_best = "loss";
+  spec_.lr = 0;
+  Run({}, &*validation_);
+  EXPECT_EQ(kept(spec_.folder), Names{"step_00000010"});
+  EXPECT_EQ(kept(BestFolder(spec_.folder)), Names{"step_00000009"});
 }
 
 TEST_F(TrainerTest, ResumesWithTheSameBatchesOnly) {
