@@ -91,7 +91,9 @@ class TrainCommand {
     CreateSession();
     OpenData();
     CompareRanks();
-    bool done = session_->step() >= spec_.steps && !spec_.validate_first;
+    const bool ended =
+        session_->step() >= spec_.steps || spec_.early_stop.Ends();
+    const bool done = ended && !spec_.validate_first;
     if (!IsFirst()) return done ? 0 : Follow();
     if (done) return ReportFinished();
     MakeFolder();
@@ -186,7 +188,7 @@ void TrainCommand::CheckOptions() const {
   if (flags_.Has("steps") == flags_.Has("epochs")) {
     throw OptionError("expected one of `steps` and `epochs`");
   }
-  for (const char* name : {"val_every", "save_best"}) {
+  for (const char* name : {"val_every", "save_best", "early_stop"}) {
     if (!flags_.Has(name) || !val_files_.empty()) continue;
     throw OptionError(Reference(name) + " needs `val_data`");
   }
@@ -194,6 +196,7 @@ void TrainCommand::CheckOptions() const {
   flags_.RequireBeside("timeline_steps", "timeline");
   CheckRanks(flags_);
   ScheduleOf(flags_);
+  EarlyStopOf(flags_);
   MakeOptions();
   ApplyMachine(flags_);
 }
@@ -388,6 +391,7 @@ void TrainCommand::FillSpec() {
   spec_.keep_last = flags_.Int("keep_last");
   spec_.val_every = flags_.Int("val_every");
   spec_.save_best = flags_.Text("save_best");
+  spec_.early_stop = EarlyStopOf(flags_);
   spec_.schedule = ScheduleOf(flags_);
   spec_.steps = flags_.Int("steps");
   const int64_t epochs = flags_.Int("epochs");
@@ -442,8 +446,14 @@ int TrainCommand::Follow() {
 }
 
 int TrainCommand::ReportFinished() const {
+  const bool early = session_->step() < spec_.steps;
   if (flags_.On("json")) {
-    Out() << JsonLine(Json{{"steps", session_->step()}, {"out", out_}});
+    Json json = {{"steps", session_->step()}, {"out", out_}};
+    if (early) json["stopped_early"] = true;
+    Out() << JsonLine(json);
+  } else if (early) {
+    Out() << InFlags(
+        EarlyStopText(session_->step(), spec_.steps, spec_.early_stop) + "\n");
   } else {
     Out() << "the run in " << Printable(out_)
           << " is finished: " << session_->step() << " of " << spec_.steps
@@ -468,6 +478,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
     }
   }
   if (r.best_step > 0) json["best_step"] = r.best_step;
+  if (r.stopped_early) json["stopped_early"] = true;
   double seconds = std::max(r.seconds, 1e-9);
   json["seconds"] = r.seconds;
   json["samples_per_second"] = static_cast<double>(r.samples) / seconds;

@@ -74,6 +74,9 @@ const Option kOptions[] = {
         "also keep the checkpoint with the best validation, in OUT/best "
         "(`eval()` and `export()` with `best`)",
         "", {.choices = "loss|accuracy"}),
+    Row("Saves", "early_stop", kText,
+        "N or N:MIN_DELTA: N validations in a row that are not better end the "
+        "run; by the loss, or by the number of `save_best`"),
     Row("Schedule", "schedule", kText,
         "constant, linear or cosine, with warm-up steps: "
         "cosine:warmup=100,min=0.1",

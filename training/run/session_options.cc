@@ -343,6 +343,11 @@ Schedule ScheduleOf(const OptionSet& options) {
                [&] { return ParseSchedule(options.Text("schedule")); });
 }
 
+EarlyStop EarlyStopOf(const OptionSet& options) {
+  return Blame("early_stop",
+               [&] { return ParseEarlyStop(options.Text("early_stop")); });
+}
+
 Mesh MeshOf(const std::string& mesh) {
   if (mesh.empty()) return {};
   return Blame("mesh", [&] { return ParseMesh(mesh); });

@@ -113,6 +113,9 @@ for name, words, flags in [
     ("no_checkpoint_stays", "--keep-last: expected an integer of at least 1, got 0", ["--keep-last", "0"]),
     ("checkpoints_of_another_trainer", "there is no option --save-total-limit; did you mean --keep-last?",
      ["--save-total-limit", "2"]),
+    ("patience_of_nothing", "--early-stop needs --val-data", ["--early-stop", "3"]),
+    ("patience_of_another_trainer", "there is no option --early-stopping-patience; did you mean --early-stop?",
+     ["--early-stopping-patience", "3"]),
     ("best_of_nothing", "--save-best needs --val-data", ["--save-best", "loss"]),
     ("best_by_what_is_unknown", "--save-best: expected loss or accuracy, got f1", ["--save-best", "f1"]),
 ]:
@@ -129,6 +132,13 @@ def whole_codes_of_parts(folder):
     good(folder)
     return ["plan", "m.onnx", "--loss", "cross_entropy", "--gpu", "h100", "--mesh", "dp=2", "--batch-size", "4", "--shard", "parameters",
             "--primary-weights", "fp8"]
+
+
+@wrong("--early-stop: expected N or N:MIN_DELTA with an integer N of at least 1 and a number of at least 0, as in 3:0.001, "
+       "got \"soon\"")
+def patience_no_number(folder):
+    good(folder)
+    return train("--early-stop", "soon", "--val-data", "good.npz")
 
 
 @wrong("--save-best: expected loss, got accuracy, which is not known of mse")
