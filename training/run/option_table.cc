@@ -122,6 +122,11 @@ const Option kOptions[] = {
     Row("Optimizer", "weight_decay", kNumber,
         "decay of the weights (default: 0.01 for adamw, else 0)", "",
         {.min = 0}),
+    Row("Optimizer", "decay", kChoice,
+        "the weights that `weight_decay` is for: all, or matrices, which have "
+        "two axes or more, so that norms and biases keep their size; a "
+        "weight_decay of `group` counts instead",
+        "all", {.choices = "all|matrices"}),
     Row("Optimizer", "betas", kList, "of Adam and AdamW", "0.9,0.999"),
     Row("Optimizer", "eps", kNumber, "of Adam and AdamW", "1e-8", {.min = 0}),
     Row("Optimizer", "momentum", kNumber, "of SGD", "0", {.min = 0}),

@@ -279,6 +279,7 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .lr = options.Number("lr"),
                         .eps = options.Number("eps"),
                         .weight_decay = Given(options, "weight_decay"),
+                        .decay = options.Text("decay"),
                         .momentum = options.Number("momentum"),
                         .nesterov = options.On("nesterov"),
                         .release_gradients = options.On("release_gradients"),

@@ -79,6 +79,7 @@ for name, words, flags in [
      ["--schedule", "cosine:warmup=-3"]),
     ("schedule_with_an_unknown_key", "--schedule: [schedule cosine:floor=3] expected warmup or min, got \"floor\"",
      ["--schedule", "cosine:floor=3"]),
+    ("decay_of_what_is_none", "--decay: expected all or matrices, got norms", ["--decay", "norms"]),
     ("betas_one_number", "--betas: expected two numbers, as in 0.9,0.999, got 1", ["--betas", "0.9"]),
     ("betas_of_one", "--betas: expected 0 <= beta < 1, got 1", ["--betas", "0.9,1"]),
     ("betas_no_numbers", "--betas: expected a number, got \"a\"", ["--betas", "a,b"]),
