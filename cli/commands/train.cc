@@ -144,7 +144,10 @@ class TrainCommand {
   void CompareFiles(const FileMarks& before) const;
   void CreateSession();
   void OpenData();
+  // Errors: a schedule longer than the run.
   void FillSpec();
+  // Errors: data of unknown length.
+  int64_t StepsOf(int64_t epochs) const;
   void Resume();
   void MakeFolder();
   // Ranks that write into the folder keep other jobs out of it, also if they
@@ -395,7 +398,17 @@ void TrainCommand::FillSpec() {
   spec_.schedule = ScheduleOf(flags_);
   spec_.steps = flags_.Int("steps");
   const int64_t epochs = flags_.Int("epochs");
-  if (epochs == 0) return;
+  if (epochs > 0) spec_.steps = StepsOf(epochs);
+  const Schedule& schedule = spec_.schedule;
+  if (schedule.decay > 0 && schedule.decay > spec_.steps - schedule.warmup) {
+    throw OptionError(
+        Concat("`schedule`: expected warm-up and decay of at most ",
+               spec_.steps, " steps, as many as the run has, got ",
+               schedule.warmup, " and ", schedule.decay));
+  }
+}
+
+int64_t TrainCommand::StepsOf(int64_t epochs) const {
   int64_t batches = 0;
   if (data_->batches_per_epoch() == 0) {
     throw OptionError(
@@ -405,7 +418,7 @@ void TrainCommand::FillSpec() {
   Check(!__builtin_mul_overflow(epochs, data_->batches_per_epoch(), &batches),
         "`epochs`: expected less than 2^63 batches in all, got ", epochs,
         " times ", data_->batches_per_epoch());
-  spec_.steps = std::max<int64_t>(1, batches / spec_.grad_accum);
+  return std::max<int64_t>(1, batches / spec_.grad_accum);
 }
 
 void TrainCommand::Resume() {

@@ -79,7 +79,8 @@ const Option kOptions[] = {
         "run; by the loss, or by the number of `save_best`"),
     Row("Schedule", "schedule", kText,
         "constant, linear or cosine, with warm-up steps: "
-        "cosine:warmup=100,min=0.1",
+        "cosine:warmup=100,min=0.1; or wsd, which stays at the rate and decays "
+        "in the last steps: wsd:warmup=100,decay=200,min=0.1",
         "constant"),
 
     Row("Ranks", "mesh", kText,
