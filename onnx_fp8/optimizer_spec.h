@@ -24,6 +24,10 @@ struct OptimizerSpec {
   double eps = 1e-8;
   // Unset: the value in the optimizer's row.
   std::optional<double> weight_decay;
+  // The parameters that it is for: "all", or "matrices", which have two axes or
+  // more. (Scales of norms and biases have one.) Where a group has a
+  // weight_decay, it counts instead.
+  std::string decay = "all";
   double momentum = 0;  // SGD
   bool nesterov = false;
   double clip_norm = 0;  // by global norm; 0: no clipping

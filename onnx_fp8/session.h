@@ -325,10 +325,13 @@ class TrainingSession {
 
   // Writes a checkpoint into `folder` (docs/formats.md), with the caller's
   // `notes`. `before_rename` runs when the checkpoint is on disk but not yet
-  // the newest one. Errors: the disk; the last good checkpoint stays.
+  // the newest one. The newest `keep` checkpoints stay, this one included;
+  // older ones are removed when it is the newest. Errors: the disk; the last
+  // good checkpoint stays.
   virtual void Save(const std::string& folder,
                     const std::map<std::string, std::string>& notes = {},
-                    const std::function<void()>& before_rename = {}) = 0;
+                    const std::function<void()>& before_rename = {},
+                    int64_t keep = 2) = 0;
   // Restores the newest checkpoint and returns its notes. Errors: there is
   // none, or it is damaged or of another model or optimizer; the session is
   // unchanged.

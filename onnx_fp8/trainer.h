@@ -18,6 +18,7 @@
 #include <string>
 
 #include "onnx_fp8/dataset.h"
+#include "onnx_fp8/early_stop.h"
 #include "onnx_fp8/evaluate.h"
 #include "onnx_fp8/schedule.h"
 #include "onnx_fp8/session.h"
@@ -32,10 +33,13 @@ struct TrainerSpec {
   int64_t steps = 0;       // total, including earlier runs
   int64_t grad_accum = 1;  // the session's value
   int64_t save_every = 0;  // steps; 0: only at the end
+  int64_t keep_last = 2;   // checkpoints that stay, at least 1; older ones go
   int64_t val_every = 0;   // steps; 0: ends of epochs, at least 50 steps apart
   // "loss" or "accuracy": the checkpoint with the best one of a validation is
   // kept in folder/best too, as another folder of checkpoints. "": none is.
   std::string save_best;
+  // Ends the run by the same number of a validation, else by its loss.
+  EarlyStop early_stop;
   double lr = 0;  // for the schedule; the optimizer's is ignored
   Schedule schedule;
   DataLayout layout;  // layout of the data sets
@@ -53,12 +57,13 @@ struct TrainerSpec {
 
 struct TrainerResult {
   bool interrupted = false;
-  bool saved = true;        // there is no folder, or the last step is saved
-  std::string save_error;   // the reason if it is not
-  double loss = 0;          // of the last step done here
-  double update_amax = -1;  // the largest of the steps; -1: not measured
-  double seconds = 0;       // of steps, without validation and saving
-  int64_t steps = 0;        // done here
+  bool stopped_early = false;  // by `early_stop`
+  bool saved = true;           // there is no folder, or the last step is saved
+  std::string save_error;      // the reason if it is not
+  double loss = 0;             // of the last step done here
+  double update_amax = -1;     // the largest of the steps; -1: not measured
+  double seconds = 0;          // of steps, without validation and saving
+  int64_t steps = 0;           // done here
   int64_t samples = 0;
   int64_t tokens = 0;                    // 0 if labels are not tokens
   std::optional<Evaluation> validation;  // the last one
@@ -113,13 +118,17 @@ class TrainerEvents {
   virtual void MetricsFailed(const std::string& /*reason*/) {}
   // The run ends before its last step because `stop` returned true.
   virtual void Interrupted(int64_t /*step*/) {}
+  // The run ends before its last step because of `early_stop`.
+  virtual void StoppedEarly(int64_t /*step*/, int64_t /*total*/,
+                            const EarlyStop&) {}
   // The run ends with an error; the steps before it have just been saved.
   virtual void SavedBeforeError(int64_t /*step*/) {}
 };
 
-// Continues the run in spec->folder: restores its newest checkpoint and sets
-// validate_first. Errors: TrainingSession::Restore's; the data, the batches or
-// the seed differ from the run's start.
+// Continues the run in spec->folder: restores its newest checkpoint and what
+// early_stop has seen, and sets validate_first. Errors:
+// TrainingSession::Restore's; the data, the batches or the seed differ from the
+// run's start.
 void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec);
 
@@ -130,13 +139,13 @@ void CheckSaveBest(const TrainingSession& session, const Dataset& validation,
 // Errors: the session has a parameter whose name no checkpoint can hold.
 void CheckNames(const TrainingSession& session);
 
-// Trains until spec.steps are done, or until `stop` returns true; it is asked
-// before each step and each batch of a validation. A step takes grad_accum
-// batches. Step s reads batches (s - 1) · grad_accum … of `data`, so a resumed
-// run continues where it stopped. `validation` may be null. The last step is
-// saved. If a checkpoint can't be written, the run reports it and goes on.
-// Errors: a step's or a validation's; the steps before are saved.
-// CheckSaveBest's; with a folder: CheckNames'.
+// Trains until spec.steps are done, spec.early_stop ends the run, or `stop`
+// returns true; it is asked before each step and each batch of a validation. A
+// step takes grad_accum batches. Step s reads batches (s - 1) · grad_accum … of
+// `data`, so a resumed run continues where it stopped. `validation` may be
+// null. The last step is saved. If a checkpoint can't be written, the run
+// reports it and goes on. Errors: a step's or a validation's; the steps before
+// are saved. CheckSaveBest's; with a folder: CheckNames'.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
                           TrainerEvents& events,

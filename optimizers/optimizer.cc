@@ -229,10 +229,6 @@ Value* LargestUpdate(Builder& b, const std::vector<Value*>& amaxes, Value* ok) {
   return Named(b.graph(), counted, "update_amax");
 }
 
-bool Matches(const std::string& pattern, const ParameterGradient& p) {
-  return MatchesGlob(pattern, p.fqn) || MatchesGlob(pattern, p.param->name);
-}
-
 }  // namespace
 
 std::vector<std::string> OptimizerNames() {
@@ -264,6 +260,9 @@ void CheckOptimizer(const OptimizerSpec& spec) {
                spec.clip_norm, "; `clip_norm=", spec.clip_norm,
                ":previous` clips by the norm of the step before"));
   }
+  Check(spec.decay == kDecayOfAll || spec.decay == kDecayOfMatrices,
+        "expected decay of ", kDecayOfAll, " or ", kDecayOfMatrices, ", got ",
+        spec.decay);
   Check(!spec.nesterov || spec.momentum > 0,
         "expected momentum above 0 with Nesterov, got 0");
   for (const ParameterGroup& group : spec.groups) {
@@ -278,6 +277,23 @@ std::vector<std::string> MomentsOf(const OptimizerSpec& spec) {
 
 double WeightDecayOf(const OptimizerSpec& spec) {
   return spec.weight_decay.value_or(Find(spec.kind).weight_decay);
+}
+
+const ParameterGroup* GroupOf(const OptimizerSpec& spec, const std::string& fqn,
+                              const std::string& name) {
+  auto group =
+      std::ranges::find_if(spec.groups, [&](const ParameterGroup& one) {
+        return MatchesGlob(one.pattern, fqn) || MatchesGlob(one.pattern, name);
+      });
+  return group == spec.groups.end() ? nullptr : &*group;
+}
+
+double DecayOf(const OptimizerSpec& spec, const std::string& fqn,
+               const std::string& name, const Shape& whole) {
+  const ParameterGroup* group = GroupOf(spec, fqn, name);
+  if (group && group->weight_decay) return *group->weight_decay;
+  const bool decays = spec.decay == kDecayOfAll || whole.size() >= 2;
+  return decays ? WeightDecayOf(spec) : 0;
 }
 
 void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
@@ -386,11 +402,13 @@ OptimizerValues AppendOptimizer(
   const OptimizerRow& row = Find(spec.kind);
   std::vector<Value*> amaxes;
   for (const ParameterGradient& p : parameters) {
+    const Shape& whole = p.whole.empty() ? *p.param->shape : p.whole;
+    const ParameterGroup* group = GroupOf(spec, p.fqn, p.param->name);
     Update update{.param = p.param,
                   .grad = p.grad,
                   .name = "optimizer." + p.fqn,
-                  .weight_decay = WeightDecayOf(spec),
-                  .lr_scale = 1,
+                  .weight_decay = DecayOf(spec, p.fqn, p.param->name, whole),
+                  .lr_scale = group ? group->lr_scale.value_or(1) : 1,
                   .step = step,
                   .lr = values.lr,
                   .grad_scale = scale,
@@ -401,12 +419,6 @@ OptimizerValues AppendOptimizer(
                   .seed = seed_state,
                   .number = step,
                   .measured = spec.moments != "float32"};
-    for (const ParameterGroup& group : spec.groups) {
-      if (!Matches(group.pattern, p)) continue;
-      update.weight_decay = group.weight_decay.value_or(update.weight_decay);
-      update.lr_scale = group.lr_scale.value_or(1);
-      break;
-    }
     if (Value* amax = row.append(b, update, spec)) amaxes.push_back(amax);
   }
   values.update_amax = LargestUpdate(b, amaxes, values.ok);

@@ -23,9 +23,22 @@ std::vector<std::string> OptimizerNames();
 // beta1 in [0, 1), got 1".
 void CheckOptimizer(const OptimizerSpec& spec);
 
-// The weight decay of parameters without a group: the spec's, or the
-// optimizer's own. Errors: an unknown kind.
+// The weight decay of parameters that decay and have no group: the spec's, or
+// the optimizer's own. Errors: an unknown kind.
 double WeightDecayOf(const OptimizerSpec& spec);
+
+// The values of OptimizerSpec::decay.
+inline constexpr char kDecayOfAll[] = "all";
+inline constexpr char kDecayOfMatrices[] = "matrices";
+
+// The first group that fits a parameter with these names; null: none does.
+const ParameterGroup* GroupOf(const OptimizerSpec& spec, const std::string& fqn,
+                              const std::string& name);
+
+// The weight decay of a parameter with these names and the shape `whole`.
+// Errors: as above.
+double DecayOf(const OptimizerSpec& spec, const std::string& fqn,
+               const std::string& name, const Shape& whole);
 
 // Errors: a group that matches none of `names`, which are all names of the
 // model's trained parameters. (A graph for some shapes may lack parameters.)

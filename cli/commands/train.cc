@@ -91,7 +91,9 @@ class TrainCommand {
     CreateSession();
     OpenData();
     CompareRanks();
-    bool done = session_->step() >= spec_.steps && !spec_.validate_first;
+    const bool ended =
+        session_->step() >= spec_.steps || spec_.early_stop.Ends();
+    const bool done = ended && !spec_.validate_first;
     if (!IsFirst()) return done ? 0 : Follow();
     if (done) return ReportFinished();
     MakeFolder();
@@ -142,7 +144,10 @@ class TrainCommand {
   void CompareFiles(const FileMarks& before) const;
   void CreateSession();
   void OpenData();
+  // Errors: a schedule longer than the run.
   void FillSpec();
+  // Errors: data of unknown length.
+  int64_t StepsOf(int64_t epochs) const;
   void Resume();
   void MakeFolder();
   // Ranks that write into the folder keep other jobs out of it, also if they
@@ -186,7 +191,7 @@ void TrainCommand::CheckOptions() const {
   if (flags_.Has("steps") == flags_.Has("epochs")) {
     throw OptionError("expected one of `steps` and `epochs`");
   }
-  for (const char* name : {"val_every", "save_best"}) {
+  for (const char* name : {"val_every", "save_best", "early_stop"}) {
     if (!flags_.Has(name) || !val_files_.empty()) continue;
     throw OptionError(Reference(name) + " needs `val_data`");
   }
@@ -194,6 +199,7 @@ void TrainCommand::CheckOptions() const {
   flags_.RequireBeside("timeline_steps", "timeline");
   CheckRanks(flags_);
   ScheduleOf(flags_);
+  EarlyStopOf(flags_);
   MakeOptions();
   ApplyMachine(flags_);
 }
@@ -383,12 +389,24 @@ void TrainCommand::FillSpec() {
   spec_.ranks = ranks_.get();
   spec_.shared_state = SharesState();
   spec_.save_every = flags_.Int("save_every");
+  spec_.keep_last = flags_.Int("keep_last");
   spec_.val_every = flags_.Int("val_every");
   spec_.save_best = flags_.Text("save_best");
+  spec_.early_stop = EarlyStopOf(flags_);
   spec_.schedule = ScheduleOf(flags_);
   spec_.steps = flags_.Int("steps");
   const int64_t epochs = flags_.Int("epochs");
-  if (epochs == 0) return;
+  if (epochs > 0) spec_.steps = StepsOf(epochs);
+  const Schedule& schedule = spec_.schedule;
+  if (schedule.decay > 0 && schedule.decay > spec_.steps - schedule.warmup) {
+    throw OptionError(
+        Concat("`schedule`: expected warm-up and decay of at most ",
+               spec_.steps, " steps, as many as the run has, got ",
+               schedule.warmup, " and ", schedule.decay));
+  }
+}
+
+int64_t TrainCommand::StepsOf(int64_t epochs) const {
   int64_t batches = 0;
   if (data_->batches_per_epoch() == 0) {
     throw OptionError(
@@ -398,7 +416,7 @@ void TrainCommand::FillSpec() {
   Check(!__builtin_mul_overflow(epochs, data_->batches_per_epoch(), &batches),
         "`epochs`: expected less than 2^63 batches in all, got ", epochs,
         " times ", data_->batches_per_epoch());
-  spec_.steps = std::max<int64_t>(1, batches / spec_.grad_accum);
+  return std::max<int64_t>(1, batches / spec_.grad_accum);
 }
 
 void TrainCommand::Resume() {
@@ -439,8 +457,14 @@ int TrainCommand::Follow() {
 }
 
 int TrainCommand::ReportFinished() const {
+  const bool early = session_->step() < spec_.steps;
   if (flags_.On("json")) {
-    Out() << JsonLine(Json{{"steps", session_->step()}, {"out", out_}});
+    Json json = {{"steps", session_->step()}, {"out", out_}};
+    if (early) json["stopped_early"] = true;
+    Out() << JsonLine(json);
+  } else if (early) {
+    Out() << InFlags(
+        EarlyStopText(session_->step(), spec_.steps, spec_.early_stop) + "\n");
   } else {
     Out() << "the run in " << Printable(out_)
           << " is finished: " << session_->step() << " of " << spec_.steps
@@ -465,6 +489,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
     }
   }
   if (r.best_step > 0) json["best_step"] = r.best_step;
+  if (r.stopped_early) json["stopped_early"] = true;
   double seconds = std::max(r.seconds, 1e-9);
   json["seconds"] = r.seconds;
   json["samples_per_second"] = static_cast<double>(r.samples) / seconds;

@@ -20,10 +20,12 @@
 #include "graph/parameter_names.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/recipe_text.h"
+#include "optimizers/optimizer.h"
 #include "providers/ops/product_copies.h"
 #include "providers/plan/plan.h"
 #include "training/make_provider.h"
 #include "training/state/masters.h"
+#include "training/step/decay_note.h"
 #include "training/step/fit_memory.h"
 #include "training/step/paper_step.h"
 #include "training/step/pipelines.h"
@@ -152,6 +154,8 @@ class Reporter {
       if (written_ == Written::kForward) TrainNothingOfOurs();
       model_.names = NameParameters(*model_.graph);
       report_.notes.push_back(TrainsLine(initializers_, {}));
+      const std::string decay = DecayNote(options_.optimizer, *model_, names_);
+      if (!decay.empty()) report_.notes.push_back(decay);
     }
     if (!options.scales.empty())
       model_.scales = ReadStaticScales(options.scales);
@@ -275,11 +279,22 @@ class Reporter {
            .fqn = named ? torch.fqn : "",
            .role = tied ? "tied" : RoleName(row.value->role),
            .reason = row.reason,
-           .remark = named ? torch.remark : "",
+           .remark = RemarkOf(row, named ? torch : ParameterName{}),
            .dtype = row.data.dtype(),
            .shape = row.data.shape(),
            .bytes = row.data.bytes()});
     }
+  }
+
+  // What is known of its name, and a weight decay that not all weights have.
+  std::string RemarkOf(const InitializerReport& row,
+                       const ParameterName& torch) const {
+    const OptimizerSpec& spec = options_.optimizer;
+    if (row.value->role != Role::kParameter) return torch.remark;
+    const double decay = DecayOf(spec, torch.fqn, row.name, *row.value->shape);
+    if (decay == WeightDecayOf(spec)) return torch.remark;
+    return Concat(torch.remark, torch.remark.empty() ? "" : "; ",
+                  "weight decay ", decay);
   }
 
   void AddStandInLoss() {

@@ -24,6 +24,21 @@ std::string SkippedText(const StepEvent& event) {
 
 }  // namespace
 
+std::string EarlyStopText(int64_t step, int64_t total, const EarlyStop& early) {
+  const std::string last =
+      early.not_better == 1
+          ? "the last validation was not"
+          : Concat("none of the last ", early.not_better, " validations was");
+  const std::string than =
+      early.best_step > 0
+          ? Concat(" better than the validation after step ", early.best_step)
+          : std::string(" a number");
+  const std::string by =
+      early.min_delta > 0 ? Concat(" by more than ", early.min_delta) : "";
+  return Concat("the run ends after step ", step, " of ", total, ": ", last,
+                than, by, "; a larger `early_stop` goes on with it");
+}
+
 void TrainingLog::StepPlanned(const std::string& remark) {
   if (!remark.empty()) Above(Note, remark);
 }
@@ -67,6 +82,11 @@ void TrainingLog::SaveFailed(const SaveFailure& failure) {
 
 void TrainingLog::MetricsFailed(const std::string& reason) {
   Above(Warn, reason + "; the run goes on and tries again");
+}
+
+void TrainingLog::StoppedEarly(int64_t step, int64_t total,
+                               const EarlyStop& early) {
+  Above(Note, EarlyStopText(step, total, early));
 }
 
 void TrainingLog::SavedBeforeError(int64_t step) {

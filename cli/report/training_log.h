@@ -6,6 +6,9 @@
 
 namespace onnx_fp8 {
 
+// Why a run ends after `step` of `total` steps, and how it goes on.
+std::string EarlyStopText(int64_t step, int64_t total, const EarlyStop& early);
+
 // Tells of a training run: the progress line, and notes above it.
 class TrainingLog : public TrainerEvents {
  public:
@@ -17,6 +20,8 @@ class TrainingLog : public TrainerEvents {
                       const Evaluation& evaluation) override;
   void SaveFailed(const SaveFailure& failure) override;
   void MetricsFailed(const std::string& reason) override;
+  void StoppedEarly(int64_t step, int64_t total,
+                    const EarlyStop& early) override;
   void SavedBeforeError(int64_t step) override;
 
  private:

@@ -398,6 +398,35 @@ TEST(AppendOptimizer, GroupsByPattern) {
   EXPECT_TRUE(Identical(runner.State("b"), Floats({0.875f})));
 }
 
+// A part of a matrix is one; norms and biases have one axis.
+TEST(AppendOptimizer, MatricesAloneDecay) {
+  OptimizerSpec spec{.kind = "sgd", .lr = 1, .weight_decay = 0.5};
+  const Shape vector = {4}, matrix = {4, 4}, kernel = {1, 1, 4};
+  EXPECT_EQ(DecayOf(spec, "norm", "norm", vector), 0.5);
+  spec.decay = "matrices";
+  EXPECT_EQ(DecayOf(spec, "norm", "norm", vector), 0);
+  EXPECT_EQ(DecayOf(spec, "norm", "norm", {}), 0);
+  EXPECT_EQ(DecayOf(spec, "fc", "fc", matrix), 0.5);
+  EXPECT_EQ(DecayOf(spec, "fc", "fc", kernel), 0.5);
+  // The first group that fits decides, if it has a decay.
+  spec.groups = {{.pattern = "norm", .weight_decay = 0.25},
+                 {.pattern = "*", .lr_scale = 0.5}};
+  EXPECT_EQ(DecayOf(spec, "norm", "val_1", vector), 0.25);
+  EXPECT_EQ(DecayOf(spec, "bias", "val_2", vector), 0);
+  EXPECT_EQ(DecayOf(spec, "fc", "val_3", matrix), 0.5);
+  spec.groups.clear();
+  Small s;
+  for (ParameterGradient& p : s.parameters) {
+    if (p.param->name == "w") p.whole = matrix;
+  }
+  AppendOptimizer(s.graph, s.parameters, spec);
+  Runner runner(s.graph);
+  runner.Step({{"dw", Floats({0, 0.25f})}, {"db", Floats({0.25f})}});
+  // w: 1 - (g + 0.5); b: 1 - g
+  EXPECT_TRUE(Identical(runner.State("w"), Floats({0.5f, 0.25f})));
+  EXPECT_TRUE(Identical(runner.State("b"), Floats({0.75f})));
+}
+
 TEST(AppendOptimizer, LearningRateIsAnInputWithADefault) {
   Small s;
   OptimizerSpec spec{.kind = "sgd", .lr = 0.5};
@@ -511,6 +540,8 @@ TEST(AppendOptimizer, RefusesWhatDoesNotFit) {
       {message([](Small&, OptimizerSpec& o) { o.beta2 = 1; }),
        "expected beta2 in [0, 1), got 1"},
       {message([](Small&, OptimizerSpec& o) { o.eps = -1; }), "expected eps"},
+      {message([](Small&, OptimizerSpec& o) { o.decay = "none"; }),
+       "expected decay of all or matrices, got none"},
       {message([](Small&, OptimizerSpec& o) { o.weight_decay = -1; }),
        "expected weight_decay"},
       {message([](Small&, OptimizerSpec& o) { o.clip_norm = -1; }),

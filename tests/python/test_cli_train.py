@@ -238,6 +238,26 @@ def test_freeze_and_train(tmp_path):
     assert "nothing*" in done.stderr
 
 
+def test_matrices_alone_decay(tmp_path):
+    data = write_random(tmp_path / "d.npz", 40)
+    flags = [MLP, *CE, "--weight-decay", 0.5]
+    steps = ["--data", data, "--batch-size", 8, "--lr", 0.1, "--steps", 3]
+    still = "--decay matrices: 3 of 6 trained tensors do not decay: fc1.bias, fc2.bias, head.bias"
+    assert still in run("train", *flags, *steps, "--decay", "matrices", "--out", tmp_path / "rule").stderr
+    done = run("train", *flags, *steps, "--group", "*.bias=weight_decay:0", "--out", tmp_path / "named")
+    assert "do not decay" not in done.stderr
+    assert state_bytes(tmp_path / "rule") == state_bytes(tmp_path / "named")
+    run("train", *flags, *steps, "--out", tmp_path / "all")
+    assert state_bytes(tmp_path / "all") != state_bytes(tmp_path / "named")
+    # A group's decay comes first.
+    report = json.loads(run("inspect", *flags, "--decay", "matrices", "--group", "fc1.bias=weight_decay:0.5", "--group",
+                            "fc2.weight=weight_decay:0.25", "--json").stdout)
+    remarks = {row["fqn"]: row.get("remark", "") for row in report["initializers"] if row["role"] == "trained"}
+    assert {name: text.split("; ")[-1] for name, text in remarks.items() if "decay" in text} == {
+        "fc2.bias": "weight decay 0", "head.bias": "weight decay 0", "fc2.weight": "weight decay 0.25"}
+    assert any("2 of 6 trained tensors do not decay: fc2.bias, head.bias" in note for note in report["notes"])
+
+
 def test_init_and_bad_data(tmp_path):
     data = write_random(tmp_path / "d.npz", 8)
     flags = [MLP, "--data", data, *CE, "--batch-size", 8]

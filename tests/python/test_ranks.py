@@ -87,6 +87,18 @@ def test_validation_and_accumulation(tmp_path):
     np.testing.assert_allclose(*validations, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shard", ["none", "parameters"])
+def test_all_ranks_end_early_together(tmp_path, shard):
+    """Only the first rank validates if the state is whole. A rate of zero: no validation is better than the first."""
+    data, val = write_random(tmp_path / "d.npz", 40), write_random(tmp_path / "v.npz", 11, seed=1)
+    done = ranks(2, "train", MLP, "--data", data, "--val-data", val, "--val-every", 1, *CE, "--batch-size", 8, "--lr", 0,
+                 "--early-stop", 2, "--steps", 9, "--shard", shard, "--out", tmp_path / "run")
+    assert "the run ends after step 3 of 9" in done.stderr and "stopped_early" in done.stdout
+    assert [m["step"] for m in metrics(tmp_path / "run") if m.get("stopped_early")] == [3]
+    done = ranks(2, "train", "--resume", "--out", tmp_path / "run")
+    assert done.stdout.count("the run ends after step 3 of 9") == 1
+
+
 @pytest.mark.parametrize("n,shard", [(2, "parameters"), (3, "gradients"), (2, "optimizer")])
 def test_shared_state_trains_and_resumes_as_whole_state(tmp_path, n, shard):
     val = write_batch("nanogpt", tmp_path / "v.npz", repeat=2)

@@ -210,6 +210,23 @@ def test_a_best_checkpoint_needs_a_validation(tmp_path):
         onnx_fp8.evaluate(tmp_path / "plain", data=digits.VAL, best=True)
 
 
+def test_a_run_ends_when_no_validation_is_better(tmp_path):
+    """A rate of zero: all validations are alike."""
+    options = {"lr": 0, "recipe": "off", "val_every": 2, "early_stop": 2}
+    with pytest.warns(onnx_fp8.Note, match="the run ends after step 6 of 40: none of the last 2 validations was better than "
+                      "the validation after step 2; a larger `early_stop` goes on with it"):
+        summary = train(tmp_path / "run", 40, **options)
+    assert summary["steps"] == 6 and summary["stopped_early"] is True
+    ended = [m["step"] for m in program.metrics(tmp_path / "run") if m.get("stopped_early")]
+    assert ended == [6]
+    again = onnx_fp8.train(out=tmp_path / "run", resume=True, progress=False)
+    assert again["steps"] == 6 and again["stopped_early"] is True
+    done = program.run("train", "--resume", "--out", tmp_path / "run")
+    assert "the run ends after step 6 of 40: " in done.stdout and "a larger --early-stop goes on with it" in done.stdout
+    longer = onnx_fp8.train(out=tmp_path / "run", resume=True, steps=8, early_stop="9:0.5", progress=False)
+    assert longer["steps"] == 8 and "stopped_early" not in longer
+
+
 def test_metrics_of_ones_own(tmp_path, capsys):
     calls = []
 

@@ -64,15 +64,23 @@ const Option kOptions[] = {
         {.min = 1, .max = 65536, .field = &O::grad_accum}),
     Row("Saves", "save_every", kInt, "steps between checkpoints", "100",
         {.min = 1}),
+    Row("Saves", "keep_last", kInt,
+        "checkpoints that stay: when one is written, older ones than so many "
+        "are removed; the best one of `save_best` is another",
+        "2", {.min = 1}),
     Row("Saves", "val_every", kInt,
         "steps between validations (default: ends of epochs)", "", {.min = 1}),
     Row("Saves", "save_best", kChoice,
         "also keep the checkpoint with the best validation, in OUT/best "
         "(`eval()` and `export()` with `best`)",
         "", {.choices = "loss|accuracy"}),
+    Row("Saves", "early_stop", kText,
+        "N or N:MIN_DELTA: N validations in a row that are not better end the "
+        "run; by the loss, or by the number of `save_best`"),
     Row("Schedule", "schedule", kText,
         "constant, linear or cosine, with warm-up steps: "
-        "cosine:warmup=100,min=0.1",
+        "cosine:warmup=100,min=0.1; or wsd, which stays at the rate and decays "
+        "in the last steps: wsd:warmup=100,decay=200,min=0.1",
         "constant"),
 
     Row("Ranks", "mesh", kText,
@@ -115,6 +123,11 @@ const Option kOptions[] = {
     Row("Optimizer", "weight_decay", kNumber,
         "decay of the weights (default: 0.01 for adamw, else 0)", "",
         {.min = 0}),
+    Row("Optimizer", "decay", kChoice,
+        "the weights that `weight_decay` is for: all, or matrices, which have "
+        "two axes or more, so that norms and biases keep their size; a "
+        "weight_decay of `group` counts instead",
+        "all", {.choices = "all|matrices"}),
     Row("Optimizer", "betas", kList, "of Adam and AdamW", "0.9,0.999"),
     Row("Optimizer", "eps", kNumber, "of Adam and AdamW", "1e-8", {.min = 0}),
     Row("Optimizer", "momentum", kNumber, "of SGD", "0", {.min = 0}),

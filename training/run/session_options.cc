@@ -280,6 +280,7 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .lr = options.Number("lr"),
                         .eps = options.Number("eps"),
                         .weight_decay = Given(options, "weight_decay"),
+                        .decay = options.Text("decay"),
                         .momentum = options.Number("momentum"),
                         .nesterov = options.On("nesterov"),
                         .release_gradients = options.On("release_gradients"),
@@ -342,6 +343,11 @@ DataOptions DataOf(const OptionSet& options) {
 Schedule ScheduleOf(const OptionSet& options) {
   return Blame("schedule",
                [&] { return ParseSchedule(options.Text("schedule")); });
+}
+
+EarlyStop EarlyStopOf(const OptionSet& options) {
+  return Blame("early_stop",
+               [&] { return ParseEarlyStop(options.Text("early_stop")); });
 }
 
 Mesh MeshOf(const std::string& mesh) {

@@ -12,6 +12,7 @@
 #include "collectives/mesh.h"
 #include "graph/fp8/gemm_decision.h"
 #include "onnx_fp8/dataset.h"
+#include "onnx_fp8/early_stop.h"
 #include "onnx_fp8/option_names.h"
 #include "onnx_fp8/schedule.h"
 #include "onnx_fp8/session.h"
@@ -50,6 +51,7 @@ Budgets BudgetsOf(const OptionSet& options);
 ProviderOptions ProviderOptionsOf(const OptionSet& options);
 DataOptions DataOf(const OptionSet& options);
 Schedule ScheduleOf(const OptionSet& options);
+EarlyStop EarlyStopOf(const OptionSet& options);
 
 // The group "Ranks".
 Mesh MeshOf(const std::string& mesh);

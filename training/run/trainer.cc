@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -23,6 +22,7 @@
 #include "onnx_fp8/run_folder.h"
 #include "training/run/data_layout.h"
 #include "training/run/metrics.h"
+#include "training/run/validation_score.h"
 #include "training/state/checkpoint.h"
 #include "training/step/loss.h"
 
@@ -32,13 +32,6 @@ namespace {
 // The name of the note in which a best checkpoint keeps the score of its
 // validation. `criterion`: "loss" or "accuracy".
 std::string NoteOf(const std::string& criterion) { return "best." + criterion; }
-
-// The shortest text that reads back as the same number.
-std::string TextOf(double number) {
-  char text[32];
-  auto end = std::to_chars(text, text + sizeof(text), number).ptr;
-  return {text, end};
-}
 
 // Whether labels are per token: such losses have a perplexity.
 bool AreTokens(const LossKind& kind, const Dataset& data,
@@ -64,8 +57,7 @@ class BestCheckpoint {
     if (!kept) return;
     auto note = kept->notes.find(NoteOf(spec.save_best));
     if (note == kept->notes.end()) return;
-    const std::string& text = note->second;
-    std::from_chars(text.data(), text.data() + text.size(), score_);
+    score_ = ScoreIn(note->second, note->first, folder_);
     step_ = kept->step;
   }
 
@@ -74,9 +66,11 @@ class BestCheckpoint {
   void Take(const Evaluation& evaluation,
             std::map<std::string, std::string> notes) {
     if (spec_.folder.empty()) return;
-    const double score = Score(evaluation);
+    Check(spec_.save_best != "accuracy" || evaluation.accuracy.has_value(),
+          "`save_best`: expected a validation with an accuracy, got none");
+    const double score = ScoreOf(spec_.save_best, evaluation);
     if (std::isnan(score) || (step_ > 0 && score <= score_)) return;
-    notes[NoteOf(spec_.save_best)] = TextOf(score);
+    notes[NoteOf(spec_.save_best)] = ScoreText(score);
     session_.Save(folder_, notes);
     score_ = score;
     step_ = session_.step();
@@ -85,14 +79,6 @@ class BestCheckpoint {
   int64_t step() const { return step_; }  // 0: there is none yet
 
  private:
-  // The larger, the better.
-  double Score(const Evaluation& evaluation) const {
-    if (spec_.save_best == "loss") return -evaluation.loss;
-    Check(evaluation.accuracy.has_value(),
-          "`save_best`: expected a validation with an accuracy, got none");
-    return *evaluation.accuracy;
-  }
-
   TrainingSession& session_;
   const TrainerSpec& spec_;
   std::string folder_;
@@ -106,6 +92,15 @@ using Notes = std::map<std::string, std::string>;
 // A note in a checkpoint whose step was not validated: the validation was
 // interrupted, or it failed.
 constexpr char kValidationDue[] = "validation_due";
+
+// The number of a validation by which a run ends early.
+std::string StopCriterion(const TrainerSpec& spec) {
+  return spec.save_best.empty() ? "loss" : spec.save_best;
+}
+
+// Why a run ends before its last step. If ranks have several reasons, the
+// largest counts.
+enum Ending : int64_t { kGoesOn, kNoBetter, kStopped };
 
 // Weight of the newest step in the smoothed time per step.
 constexpr double kSmoothing = 0.1;
@@ -163,7 +158,10 @@ class Trainer {
         label_(session.Loss().label),
         notes_(DataNotes(data, spec)),
         first_step_(session.step()),
-        saved_step_(session.step()) {}
+        saved_step_(session.step()),
+        early_(spec.early_stop) {
+    AddNotes(early_, StopCriterion(spec_), &notes_);
+  }
 
   TrainerResult Run() {
     if (!spec_.folder.empty()) CheckNames(session_);
@@ -174,11 +172,16 @@ class Trainer {
       SaveBeforeError();
       throw;
     }
+    result_.stopped_early = ending_ == kNoBetter;
     result_.interrupted =
-        session_.step() < spec_.steps || notes_.contains(kValidationDue);
+        (session_.step() < spec_.steps && !result_.stopped_early) ||
+        notes_.contains(kValidationDue);
     if (session_.step() != saved_step_) Save(false);
     result_.saved = session_.step() == saved_step_ || spec_.folder.empty();
     if (result_.interrupted) events_.Interrupted(session_.step());
+    if (result_.stopped_early) {
+      events_.StoppedEarly(session_.step(), spec_.steps, early_);
+    }
     if (best_) result_.best_step = best_->step();
     return result_;
   }
@@ -190,17 +193,25 @@ class Trainer {
     return !spec_.ranks || spec_.ranks->world().rank() == 0;
   }
 
-  // Whether any rank stops. All ranks ask at the same time.
-  bool Stops() const {
-    int64_t stops = stop_ && stop_();
+  // The strongest reason of any rank. All ranks ask at the same time.
+  Ending OfAnyRank(Ending ours) const {
+    int64_t ending = ours;
     if (spec_.ranks) {
-      spec_.ranks->world().AllReduce(Reduction::kMax, DType::kInt64, &stops,
-                                     &stops, 1);
+      spec_.ranks->world().AllReduce(Reduction::kMax, DType::kInt64, &ending,
+                                     &ending, 1);
     }
-    return stops != 0;
+    return static_cast<Ending>(ending);
   }
 
-  bool GoesOn() const { return session_.step() < spec_.steps && !Stops(); }
+  bool IsStopped() const { return stop_ && stop_(); }
+
+  // Ranks that do not validate learn here that the run ends early.
+  bool GoesOn() {
+    if (session_.step() >= spec_.steps) return false;
+    const Ending own = early_.Ends() ? kNoBetter : kGoesOn;
+    ending_ = OfAnyRank(IsStopped() ? kStopped : own);
+    return ending_ == kGoesOn;
+  }
 
   void Loop() {
     if (spec_.validate_first && validation_) {
@@ -318,7 +329,11 @@ class Trainer {
     // first.
     notes_[kValidationDue] = "yes";
     std::function<bool()> stop = stop_;
-    if (spec_.shared_state) stop = [this] { return Stops(); };
+    if (spec_.shared_state) {
+      stop = [this] {
+        return OfAnyRank(IsStopped() ? kStopped : kGoesOn) == kStopped;
+      };
+    }
     OutputObserver observer;
     if (events_.WatchesOutputs()) {
       observer = [this](const TensorMap& outputs, const Tensor* label) {
@@ -330,12 +345,17 @@ class Trainer {
     if (!e.complete) return;
     e.measures = events_.Measures();
     notes_.erase(kValidationDue);
+    if (early_.patience > 0) {
+      early_.Take(ScoreOf(StopCriterion(spec_), e), session_.step());
+      AddNotes(early_, StopCriterion(spec_), &notes_);
+    }
     ValidationMetrics metrics;
     metrics.step = session_.step();
     metrics.val_loss = e.loss;
     metrics.val_accuracy = e.accuracy;
     metrics.val_perplexity = e.perplexity;
     metrics.measures = e.measures;
+    metrics.stops_early = early_.Ends() && session_.step() < spec_.steps;
     Record(metrics);
     events_.ValidationDone(session_.step(), spec_.steps, e);
     result_.validation = e;
@@ -417,11 +437,12 @@ class Trainer {
     if (spec_.folder.empty()) return;
     try {
       RenewFolder();
-      session_.Save(spec_.folder, notes_, [this] {
+      auto sync = [this] {
         if (!IsFirst()) return;
         WritePending();
         metrics_->Sync();
-      });
+      };
+      session_.Save(spec_.folder, notes_, sync, spec_.keep_last);
     } catch (const Error& error) {
       result_.save_error = error.what();
       events_.SaveFailed({session_.step(), error.what(), saved_step_, goes_on});
@@ -448,6 +469,8 @@ class Trainer {
   std::vector<Metrics> pending_;  // lines that the disk has refused so far
   int64_t saved_step_;
   std::optional<BestCheckpoint> best_;
+  EarlyStop early_;
+  Ending ending_ = kGoesOn;
   int64_t skipped_here_ = 0;
   double step_seconds_ = 0;  // smoothed
 };
@@ -484,6 +507,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
                     TrainerSpec* spec) {
   Notes notes = session.Restore(spec->folder);
   spec->validate_first = notes.contains(kValidationDue);
+  ReadNotes(notes, StopCriterion(*spec), spec->folder, &spec->early_stop);
   Notes ours = DataNotes(data, *spec);
   for (const auto& [key, option] : kFixedNotes) {
     auto it = notes.find(key);

@@ -316,7 +316,7 @@ class Session : public TrainingSession {
 
   void Save(const std::string& folder,
             const std::map<std::string, std::string>& notes,
-            const std::function<void()>& before_rename) override {
+            const std::function<void()>& before_rename, int64_t keep) override {
     Settle();
     RequireUpdated(folder);
     Checkpoint checkpoint;
@@ -329,6 +329,7 @@ class Session : public TrainingSession {
                   &checkpoint.notes);
     SaveOptions save;
     save.before_rename = before_rename;
+    save.keep = keep;
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
       if (IsSaved(name)) state.emplace(name, state_.Source(name));

@@ -116,12 +116,12 @@ std::string FreshName(const std::string& dir, int64_t step) {
 }
 
 // Keeps `name` and the keep - 1 checkpoints before it.
-void Prune(const std::string& dir, const std::string& name, int keep,
+void Prune(const std::string& dir, const std::string& name, int64_t keep,
            const FileHook& hook) {
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::ranges::reverse(all);
   CheckpointName newest = *ParseName(name);
-  int kept = 1;
+  int64_t kept = 1;
   for (const CheckpointName& old : all) {
     if (old.text == name) continue;
     if (old.Key() < newest.Key() && kept < keep) {

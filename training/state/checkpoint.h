@@ -62,7 +62,7 @@ struct Checkpoint {
 
 struct SaveOptions {
   // Checkpoints that stay, the new one included; older ones are removed.
-  int keep = 2;
+  int64_t keep = 2;
   // Runs when all is on disk but before the checkpoint has its name. Files that
   // must not lag behind a checkpoint (metrics) are synced here.
   std::function<void()> before_rename;

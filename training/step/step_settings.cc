@@ -95,6 +95,7 @@ constexpr Setting kSettings[] = {
     {"delta", [](Options o) { return Text(o.loss.delta); }},
     {"optimizer", [](Options o) { return o.optimizer.kind; }},
     {"weight_decay", [](Options o) { return Text(o.optimizer.weight_decay); }},
+    {"decay", [](Options o) { return o.optimizer.decay; }},
     {"betas",
      [](Options o) {
        return Concat(Text(o.optimizer.beta1), ",", Text(o.optimizer.beta2));
@@ -137,7 +138,7 @@ bool IsNewer(std::string_view option) {
   return option == "class_axis" || option == "ignore_index" ||
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
-         option == "moments" || option == "master";
+         option == "moments" || option == "master" || option == "decay";
 }
 
 constexpr char kAdvice[] =

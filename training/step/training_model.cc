@@ -13,6 +13,7 @@
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/state/masters.h"
+#include "training/step/decay_note.h"
 #include "training/step/given_weights.h"
 #include "training/step/gradient_registry.h"
 #include "training/step/loss.h"
@@ -207,6 +208,9 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   }
   model->names = NameParameters(*model->graph);
   DescribeTensors(options, import.initializers, model);
+  const std::string decay =
+      DecayNote(options.optimizer, *model->graph, model->names);
+  if (!decay.empty()) model->notes.push_back(decay);
   std::vector<std::string> codes;
   for (const Value* value : model->graph->Initializers()) {
     bool read = std::ranges::any_of(value->uses, [&](const Node* node) {

@@ -72,13 +72,20 @@ for name, words, flags in [
     ("moments_unknown", "--moments: expected float32, bfloat16 or fp8, got fp4", ["--moments", "fp4"]),
     ("optimizer_unknown", "--optimizer: expected adamw, adam, adamw_hf or sgd, got lion", ["--optimizer", "lion"]),
     ("schedule_unknown",
-     "--schedule: [schedule staircase] expected constant, linear or cosine, then :warmup=STEPS",
+     "--schedule: [schedule staircase] expected constant, linear, cosine or wsd, then :warmup=STEPS",
      ["--schedule", "staircase"]),
     ("schedule_with_a_bad_number",
      "--schedule: [schedule cosine:warmup=-3] expected a number in 0…9007199254740992, got \"-3\"",
      ["--schedule", "cosine:warmup=-3"]),
     ("schedule_with_an_unknown_key", "--schedule: [schedule cosine:floor=3] expected warmup or min, got \"floor\"",
      ["--schedule", "cosine:floor=3"]),
+    ("schedule_without_its_decay", "--schedule: [schedule wsd:warmup=3] expected decay=STEPS, as in wsd:decay=200, got none",
+     ["--schedule", "wsd:warmup=3"]),
+    ("schedule_with_the_decay_of_another", "--schedule: [schedule cosine:decay=3] expected warmup or min, got \"decay\"",
+     ["--schedule", "cosine:decay=3"]),
+    ("schedule_longer_than_the_run", "--schedule: expected warm-up and decay of at most 2 steps, as many as the run has, got 2 and 1",
+     ["--schedule", "wsd:warmup=2,decay=1"]),
+    ("decay_of_what_is_none", "--decay: expected all or matrices, got norms", ["--decay", "norms"]),
     ("betas_one_number", "--betas: expected two numbers, as in 0.9,0.999, got 1", ["--betas", "0.9"]),
     ("betas_of_one", "--betas: expected 0 <= beta < 1, got 1", ["--betas", "0.9,1"]),
     ("betas_no_numbers", "--betas: expected a number, got \"a\"", ["--betas", "a,b"]),
@@ -110,6 +117,12 @@ for name, words, flags in [
     ("flag_misspelt", "there is no option --optimiser; did you mean --optimizer?", ["--optimiser", "sgd"]),
     ("flag_of_another_trainer", "there is no option --learning-rate; did you mean --lr?", ["--learning-rate", "0.1"]),
     ("switch_of_another_trainer", "there is no option --bf16; did you mean --dtype bfloat16?", ["--bf16"]),
+    ("no_checkpoint_stays", "--keep-last: expected an integer of at least 1, got 0", ["--keep-last", "0"]),
+    ("checkpoints_of_another_trainer", "there is no option --save-total-limit; did you mean --keep-last?",
+     ["--save-total-limit", "2"]),
+    ("patience_of_nothing", "--early-stop needs --val-data", ["--early-stop", "3"]),
+    ("patience_of_another_trainer", "there is no option --early-stopping-patience; did you mean --early-stop?",
+     ["--early-stopping-patience", "3"]),
     ("best_of_nothing", "--save-best needs --val-data", ["--save-best", "loss"]),
     ("best_by_what_is_unknown", "--save-best: expected loss or accuracy, got f1", ["--save-best", "f1"]),
 ]:
@@ -132,6 +145,13 @@ def whole_codes_of_parts(folder):
 def gradients_that_no_step_releases(folder):
     good(folder)
     return ["inspect", "m.onnx", "--dtype", "float16", "--release-gradients"]
+
+
+@wrong("--early-stop: expected N or N:MIN_DELTA with an integer N of at least 1 and a number of at least 0, as in 3:0.001, "
+       "got \"soon\"")
+def patience_no_number(folder):
+    good(folder)
+    return train("--early-stop", "soon", "--val-data", "good.npz")
 
 
 @wrong("--save-best: expected loss, got accuracy, which is not known of mse")

@@ -5,6 +5,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "data/safetensors.h"
@@ -42,6 +47,11 @@ class Journal : public TrainerEvents {
   void Interrupted(int64_t step) override {
     lines += Concat("interrupted ", step, "; ");
   }
+  void StoppedEarly(int64_t step, int64_t total,
+                    const EarlyStop& early) override {
+    lines +=
+        Concat("ended ", step, "/", total, ", best ", early.best_step, "; ");
+  }
   void SavedBeforeError(int64_t step) override {
     lines += Concat("saved before error ", step, "; ");
   }
@@ -71,9 +81,28 @@ class TrainerTest : public testing::Test {
 
   void Restart() { session_ = TrainingSession::Create(options_); }
 
+  // Steps change nothing, so all validations are alike.
+  void StandStill() {
+    options_ = Options(WriteMlp(dir_, false));
+    options_.optimizer.lr = 0;
+    spec_.lr = 0;
+    Restart();
+  }
+
   TrainerResult Run(const std::function<bool()>& stop = {},
                     const Dataset* validation = nullptr) {
     return RunTraining(*session_, *data_, validation, spec_, journal_, stop);
+  }
+
+  // The steps of the lines of metrics that say that the run ends early.
+  std::vector<int64_t> EarlyEnds() const {
+    std::vector<int64_t> steps;
+    std::ifstream file(RunFolder(spec_.folder).metrics());
+    for (std::string line; std::getline(file, line);) {
+      auto json = nlohmann::json::parse(line);
+      if (json.contains("stopped_early")) steps.push_back(json["step"]);
+    }
+    return steps;
   }
 
   TempDir dir_;
@@ -171,6 +200,87 @@ TEST_F(TrainerTest, GoesOnWhereTheDiskRefuses) {
             "step 1/5; step 2/5; not saved 2 after 0, goes on; step 3/5; step "
             "4/5; not saved 4 after 0, goes on; step 5/5; not saved 5 after "
             "0; ");
+}
+
+TEST_F(TrainerTest, TheNewestCheckpointsStay) {
+  spec_.save_every = 1;
+  auto kept = [&](const std::string& folder) {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder + "/checkpoints")) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  };
+  using Names = std::set<std::string>;
+  StandStill();
+  Run();
+  EXPECT_EQ(kept(spec_.folder), (Names{"step_00000004", "step_00000005"}));
+  spec_.steps = 8;
+  spec_.keep_last = 3;
+  Run();
+  EXPECT_EQ(kept(spec_.folder),
+            (Names{"step_00000006", "step_00000007", "step_00000008"}));
+  spec_.steps = 10;
+  spec_.keep_last = 1;
+  spec_.val_every = 1;
+  spec_.save_best = "loss";
+  Run({}, &*validation_);
+  EXPECT_EQ(kept(spec_.folder), Names{"step_00000010"});
+  EXPECT_EQ(kept(BestFolder(spec_.folder)), Names{"step_00000009"});
+}
+
+TEST_F(TrainerTest, EndsWhenNoValidationIsBetter) {
+  StandStill();
+  spec_.val_every = 1;
+  spec_.early_stop.patience = 2;
+  TrainerResult result = Run({}, &*validation_);
+  EXPECT_EQ(journal_.lines,
+            "step 1/5; validation 1/5; step 2/5; validation 2/5; step 3/5; "
+            "validation 3/5; saved 3; ended 3/5, best 1; ");
+  EXPECT_TRUE(result.stopped_early);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(EarlyEnds(), (std::vector<int64_t>{3}));
+  // The run stays ended, but more patience goes on with it.
+  Restart();
+  ResumeTraining(*session_, *data_, &spec_);
+  EXPECT_TRUE(spec_.early_stop.Ends());
+  EXPECT_EQ(Run({}, &*validation_).steps, 0);
+  spec_.early_stop.patience = 4;
+  result = Run({}, &*validation_);
+  EXPECT_EQ(session_->step(), 5);  // all steps are done: it ends as planned
+  EXPECT_FALSE(result.stopped_early);
+}
+
+TEST_F(TrainerTest, AResumedRunGoesOnCounting) {
+  StandStill();
+  spec_.val_every = 1;
+  spec_.early_stop.patience = 2;
+  // Before and behind a validation that is not better.
+  for (const int64_t stopped : {1, 2}) {
+    spec_.folder = Concat(dir_ / "run", stopped);
+    spec_.early_stop = {.patience = 2};
+    Restart();
+    const std::string last = Concat("validation ", stopped, "/5; ");
+    Run([&] { return journal_.lines.ends_with(last); }, &*validation_);
+    Restart();
+    ResumeTraining(*session_, *data_, &spec_);
+    EXPECT_EQ(spec_.early_stop.not_better, stopped - 1);
+    EXPECT_TRUE(Run({}, &*validation_).stopped_early);
+    EXPECT_EQ(session_->step(), 3);
+  }
+}
+
+TEST_F(TrainerTest, EarlyStopFollowsTheNumberOfTheBest) {
+  StandStill();
+  spec_.val_every = 1;
+  spec_.early_stop.patience = 1;
+  spec_.save_best = "accuracy";
+  Run({}, &*validation_);
+  EXPECT_EQ(session_->step(), 2);
+  Restart();
+  auto notes = session_->Restore(spec_.folder);
+  EXPECT_TRUE(notes.contains("early_stop.accuracy"));
+  EXPECT_FALSE(notes.contains("early_stop.loss"));
 }
 
 TEST_F(TrainerTest, ResumesWithTheSameBatchesOnly) {
