@@ -29,9 +29,7 @@ class ForwardingProvider : public ExecutionProvider {
   void Clear(Tensor& ours) override { other_->Clear(ours); }
   void* queue() override { return other_->queue(); }
   void Synchronize() override { other_->Synchronize(); }
-  SideQueue* side_queue(Side side) override {
-    return other_->side_queue(side);
-  }
+  SideQueue* side_queue(Side side) override { return other_->side_queue(side); }
 
  protected:
   KernelRegistry kernels_;

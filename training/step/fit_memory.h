@@ -37,8 +37,8 @@ struct MemoryFit {
   bool is_searched = true;
   size_t limit = 0, reserve = 0;
   size_t before = 0, after = 0;  // bytes of the step, reserve included
-  // The first result of each node that runs again, by name. Ranks whose batches have
-  // other sizes have these names, too.
+  // The first result of each node that runs again, by name. Ranks whose batches
+  // have other sizes have these names, too.
   std::set<std::string> again;
   bool as_blocks = false;  // these nodes are the choice of `recompute=blocks`
   std::vector<std::string> ops;  // of these nodes, by the bytes they free
