@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -613,14 +614,20 @@ class Planner {
     return written;
   }
 
-  // Steps that run together get the position of the first of them.
+  // Steps that run together get the position of the first of them. They are of
+  // one queue.
   void JoinSteps() {
+    std::set<KernelOfMany> in_turn;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!updates_[i]) in_turn.insert(entries_[i]->traits.many);
+    }
     std::vector<KernelOfMany> many;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
-                   !IsCollective(*nodes_[i]) &&
-                   (!updates_[i] || ReadsHostState(static_cast<int>(i)));
-      many.push_back(joins ? entries_[i]->traits.many : nullptr);
+      const KernelOfMany own = entries_[i]->traits.many;
+      const bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
+                         !IsCollective(*nodes_[i]) &&
+                         !(updates_[i] && in_turn.contains(own));
+      many.push_back(joins ? own : nullptr);
     }
     if (std::ranges::all_of(many, std::logical_not())) return;
     for (const InPlaceWrite& write : writes_) {
