@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -613,14 +614,20 @@ class Planner {
     return written;
   }
 
-  // Steps that run together get the position of the first of them.
+  // Steps that run together get the position of the first of them. They are of
+  // one queue.
   void JoinSteps() {
+    std::set<KernelOfMany> in_turn;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!updates_[i]) in_turn.insert(entries_[i]->traits.many);
+    }
     std::vector<KernelOfMany> many;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
-                   !IsCollective(*nodes_[i]) &&
-                   (!updates_[i] || ReadsHostState(static_cast<int>(i)));
-      many.push_back(joins ? entries_[i]->traits.many : nullptr);
+      const KernelOfMany own = entries_[i]->traits.many;
+      const bool joins = ConditionsOf(needed_, nodes_[i]).empty() &&
+                         !IsCollective(*nodes_[i]) &&
+                         !(updates_[i] && in_turn.contains(own));
+      many.push_back(joins ? own : nullptr);
     }
     if (std::ranges::all_of(many, std::logical_not())) return;
     for (const InPlaceWrite& write : writes_) {
@@ -643,7 +650,9 @@ class Planner {
         });
   }
 
-  // The steps of the queue of updates.
+  // The steps of the queue of updates: ones that read state in the host's
+  // memory, and ones that follow from these. What a collective needs of the
+  // latter runs in its turn.
   void FindUpdates() {
     updates_.assign(nodes_.size(), false);
     if (on_host_) return;
@@ -651,23 +660,24 @@ class Planner {
     for (int step : order_) {
       const Node& node = *nodes_[Index(step)];
       updates_[Index(step)] = ReadsHostState(step);
+      const auto is_behind = [&](const Value* in) {
+        const int writer = in ? memories_[Index(MemoryOf(in))].writer : -1;
+        return writer >= 0 &&
+               (updates_[Index(writer)] || follows[Index(writer)]);
+      };
       follows[Index(step)] =
-          updates_[Index(step)] ||
-          std::ranges::any_of(node.inputs(), [&](const Value* in) {
-            const int writer = in ? memories_[Index(MemoryOf(in))].writer : -1;
-            return writer >= 0 && follows[Index(writer)];
-          });
+          !IsCollective(node) && std::ranges::any_of(node.inputs(), is_behind);
     }
     for (int step : std::views::reverse(order_)) {
-      const Node& node = *nodes_[Index(step)];
-      if (!follows[Index(step)] || IsCollective(node)) continue;
-      const bool alone =
-          std::ranges::all_of(node.outputs(), [&](const Value* out) {
-            return !out || std::ranges::all_of(
-                               memories_[Index(MemoryOf(out))].readers,
-                               [&](int r) { return updates_[Index(r)]; });
-          });
-      if (alone) updates_[Index(step)] = true;
+      if (!follows[Index(step)]) continue;
+      const auto stays = [&](const Value* out) {
+        return !out ||
+               std::ranges::all_of(memories_[Index(MemoryOf(out))].readers,
+                                   [&](int r) { return updates_[Index(r)]; });
+      };
+      if (std::ranges::all_of(nodes_[Index(step)]->outputs(), stays)) {
+        updates_[Index(step)] = true;
+      }
     }
   }
 

@@ -14,12 +14,13 @@
 // Steps that run together (providers/plan/run_together.h) stand side by side.
 // None of them reads or writes memory that another one writes.
 //
-// Collectives may run beside the steps after them, one after another
-// (providers/plan/flights.h). Each is awaited before the first step that reads
-// its result or overwrites an operand. Until then operands and results keep
-// their memory. So do, on a device, the steps that read state in the host's
-// memory (Value::on_host), and in the same queue the steps that follow from
-// them alone: no step of another queue reads their results.
+// Beside other steps. Collectives may run beside the steps after them, one
+// after another (providers/plan/flights.h). Each is awaited before the first
+// step that reads its result or overwrites an operand. Until then operands and
+// results keep their memory. The same holds, on a device, for steps that read
+// state in the host's memory (Value::on_host). They have a queue of their own,
+// in which all that follows from them runs, too, but not collectives and what
+// these need.
 //
 // Branches. A node whose results matter only if a flag has one value
 // (graph/needed_when.h) runs after the flag is known, and only for that value.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Moments in the host's pinned memory: kernels read and write them there, and a
-// step has the same bits.
+// Moments in the host's pinned memory: kernels read and write them there,
+// beside other kernels, and a step has the same bits.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +13,12 @@
 #include "base/check.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
+#include "providers/cpu/cpu_provider.h"
+#include "providers/cuda/core/queue.h"
 #include "providers/cuda/cuda_provider.h"
+#include "providers/run/executor.h"
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/graph/parse.h"
 #include "tests/providers/cpu/run_node.h"
 #include "tests/training/needed_memory.h"
 #include "tests/training/small_model.h"
@@ -40,6 +46,122 @@ TEST(PinnedMemory, IsUsedAsTheDevicesOwn) {
       Identical(cuda->ToHost(pinned), Tensor::Zeros(DType::kFloat, {3})));
   cuda->Copy(ours, pinned);
   EXPECT_TRUE(Identical(cuda->ToHost(pinned), x));
+}
+
+// Runs work in an order of the emulation's, and in the one before afterwards.
+class InSchedule {
+ public:
+  explicit InSchedule(uint64_t seed) { emulation::SetSchedule(seed); }
+  ~InSchedule() { emulation::SetSchedule(before_); }
+
+ private:
+  uint64_t before_ = emulation::Schedule();
+};
+
+constexpr uint64_t kExtremes[] = {emulation::kFirstStreamFirst,
+                                  emulation::kLastStreamFirst};
+
+// Each gradient's memory, and the counter at last, are wanted by the main
+// stream while updates read them; one result follows from an update.
+constexpr char kUpdates[] = R"(
+input x: float[64]
+state c: float[64]
+moment m0: float[64]
+moment m1: float[64]
+moment m2: float[64]
+g0: float[64] = Add(x, c)
+n0: float[64] = Add(m0, g0)
+h0: float[64] = Abs(x)
+g1: float[64] = Sub(h0, c)
+n1: float[64] = Sub(m1, g1)
+h1: float[64] = Add(h0, x)
+g2: float[64] = Add(h1, h0)
+n2: float[64] = Add(m2, g2)
+h2: float[64] = Sub(h1, x)
+h3: float[64] = Abs(h2)
+n3: float[64] = Add(n2, c)
+more: float[64] = Add(c, h3)
+output n3
+output h3
+update m0 = n0
+update m1 = n1
+update m2 = n2
+update c = more
+)";
+
+std::shared_ptr<Graph> GraphOfUpdates() {
+  std::shared_ptr<Graph> graph = ParseGraph(kUpdates);
+  for (Value* value : graph->Initializers()) {
+    value->on_host = value->role == Role::kMoment;
+  }
+  return graph;
+}
+
+// Moments in pinned memory.
+TensorMap PinnedMoments(ExecutionProvider& cuda, const Graph& graph) {
+  TensorMap state;
+  for (const Value* value : graph.Initializers()) {
+    if (!value->on_host) continue;
+    std::shared_ptr<void> memory = cuda.AllocateOnHost(BytesOf(*value));
+    void* data = memory.get();
+    Tensor& moment = state[value->name];
+    moment = Tensor::View(value->dtype, *value->shape, std::move(memory), data,
+                          Device::kProvider);
+    cuda.CopyIn(value->data, moment);
+  }
+  return state;
+}
+
+// Three runs: the first, the recorded one and its replay. If one of the streams
+// lacked a wait, an extreme order would change bits.
+TEST(UpdatesBesideOtherSteps, WaitForTheirOperandsAndAreAwaited) {
+  for (uint64_t seed : kExtremes) {
+    SCOPED_TRACE(seed == emulation::kFirstStreamFirst ? "first" : "last");
+    InSchedule schedule(seed);
+    const std::shared_ptr<Graph> graph = GraphOfUpdates();
+    auto cpu = MakeCpuProvider();
+    auto cuda = MakeCudaProvider();
+    Executor on_cpu(graph, *cpu), on_cuda(graph, *cuda);
+    TensorMap want_state, state = PinnedMoments(*cuda, *graph);
+    for (uint64_t run = 0; run < 3; ++run) {
+      const TensorMap feeds = {{"x", RandomNormal({64}, run)}};
+      const TensorMap want = on_cpu.Run(feeds, want_state);
+      const TensorMap got = on_cuda.Run(feeds, state);
+      for (const auto& [name, tensor] : want) {
+        EXPECT_TRUE(Identical(cuda->ToHost(got.at(name)), tensor)) << name;
+      }
+      for (const auto& [name, tensor] : want_state) {
+        EXPECT_TRUE(Identical(cuda->ToHost(state.at(name)), tensor)) << name;
+      }
+    }
+  }
+}
+
+// The extreme orders find a missing wait. Here the main stream does not wait
+// for a copy in the other one, or that does not wait for its operand.
+TEST(UpdatesBesideOtherSteps, AMissingWaitIsFound) {
+  for (uint64_t seed : kExtremes) {
+    InSchedule schedule(seed);
+    auto cuda = MakeCudaProvider();
+    SideQueue& side = *cuda->side_queue(Side::kUpdates);
+    const Tensor zeros = Tensor::Zeros(DType::kFloat, {64});
+    Tensor x = cuda->Clone(zeros), y = cuda->Clone(zeros);
+    cuda->Synchronize();
+    const auto copy = [&] {
+      cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(), cudaMemcpyDeviceToDevice,
+                      static_cast<cuda::Queue*>(side.queue())->stream());
+    };
+    const Tensor ones = Tensor::From<float>({64}, std::vector<float>(64, 1));
+    cuda->CopyIn(ones, x);
+    if (seed == emulation::kFirstStreamFirst) {
+      side.Start(copy);
+    } else {
+      copy();
+      cuda->Synchronize();
+    }
+    EXPECT_TRUE(Identical(cuda->ToHost(y), zeros));
+    cuda->Synchronize();
+  }
 }
 
 struct OffloadedRun {
@@ -84,6 +206,7 @@ TEST(OffloadedMomentsOnCuda, KeepAllBits) {
       options.optimizer.release_gradients = releases;
       const std::vector<TensorMap> feeds = {Batch(1), Batch(2), Batch(3)};
       const OffloadedRun ours = StepsAndRestored(options, false, feeds);
+      InSchedule schedule(kExtremes[moments == std::string("float32")]);
       const OffloadedRun away = StepsAndRestored(options, true, feeds);
       EXPECT_EQ(ours.losses, away.losses);
       ExpectSame(ours.weights, away.weights);
@@ -201,13 +324,50 @@ TEST(OffloadedMomentsOnCuda, TakeNoneOfTheDevicesMemory) {
   size_t used[2];
   for (int offloads : {0, 1}) {
     options.offload = offloads ? "optimizer" : "none";
-    auto session = MakeSession(options, MakeCudaProvider());
+    auto provider = MakeCudaProvider();
+    provider->side_queue(Side::kUpdates);
+    auto session = MakeSession(options, std::move(provider));
     const size_t free = emulation::FreeMemory();
     session->Step(Batch(0), 1e-2);
     used[offloads] = free - emulation::FreeMemory();
   }
   // Four moments, each of a page.
   EXPECT_EQ(used[0] - used[1], 4u * 4096);
+}
+
+// Kernels of updates, and with offloaded moments the streams that they enter.
+TEST(OffloadedMomentsOnCuda, AreUpdatedInAStreamOfTheirOwn) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.optimizer.release_gradients = true;
+  for (const char* offload : {"none", "optimizer"}) {
+    options.offload = offload;
+    auto session = MakeSession(options, MakeCudaProvider());
+    emulation::ResetCounts();
+    session->Step(Batch(0), 1e-2);
+    std::set<uint32_t> all, updates;
+    for (const auto& [name, traffic] : emulation::Traffic()) {
+      all.insert(traffic.streams.begin(), traffic.streams.end());
+      if (name.find("UpdateKernel") == std::string::npos) continue;
+      updates.insert(traffic.streams.begin(), traffic.streams.end());
+    }
+    EXPECT_EQ(updates.size(), 1u);
+    EXPECT_EQ(all.size(), offload == std::string("optimizer") ? 2u : 1u);
+  }
+}
+
+// What runs beside the updates has a higher priority: their kernels wait for
+// the bus.
+TEST(OffloadedMomentsOnCuda, AreUpdatedAtALowPriority) {
+  auto cuda = MakeCudaProvider();
+  const auto priority = [](void* queue) {
+    int number = 0;
+    cudaStreamGetPriority(static_cast<cuda::Queue*>(queue)->stream(), &number);
+    return number;
+  };
+  const int main = priority(cuda->queue());
+  EXPECT_EQ(priority(cuda->side_queue(Side::kCollectives)->queue()), main);
+  EXPECT_GT(priority(cuda->side_queue(Side::kUpdates)->queue()), main);
 }
 
 }  // namespace

@@ -187,9 +187,12 @@ TensorMap Feeds(const Graph& graph, uint64_t seed) {
   return feeds;
 }
 
-void RunOnBoth(uint64_t seed) {
+// `on_host`: the GPU's plan is made as if a state lay in the host's memory.
+// Returns whether steps run beside others therefore.
+bool RunOnBoth(uint64_t seed, bool on_host = false) {
   auto graph = std::make_shared<Graph>();
   FloatGraphMaker(*graph, seed).Run(5 + static_cast<int>(seed % 30));
+  graph->Find("s0")->on_host = on_host;
   const std::string text = Print(*graph);
   auto cpu = MakeCpuProvider();
   auto cuda = MakeCudaProvider();
@@ -201,16 +204,18 @@ void RunOnBoth(uint64_t seed) {
     TensorMap got = on_cuda.Run(feeds, cuda_state, run);
     cuda->Synchronize();
     for (const auto& [name, tensor] : want) {
-      ASSERT_TRUE(Identical(cuda->ToHost(got.at(name)), tensor))
+      EXPECT_TRUE(Identical(cuda->ToHost(got.at(name)), tensor))
           << seed << ", run " << run << ": " << name << "\n"
           << text;
     }
     for (const auto& [name, tensor] : state) {
-      ASSERT_TRUE(Identical(cuda->ToHost(cuda_state.at(name)), tensor))
+      EXPECT_TRUE(Identical(cuda->ToHost(cuda_state.at(name)), tensor))
           << seed << ", run " << run << ": state " << name << "\n"
           << text;
     }
   }
+  return std::ranges::any_of(on_cuda.plan().steps,
+                             [](const Step& step) { return step.beside; });
 }
 
 class CudaRandomGraphs : public testing::TestWithParam<uint64_t> {};
@@ -225,6 +230,22 @@ TEST_P(CudaRandomGraphs, GiveTheCpusBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, CudaRandomGraphs, testing::Values(0, 11));
+
+class CudaRandomStreams : public testing::TestWithParam<uint64_t> {};
+
+// A stream that does not wait for the other one runs too early.
+TEST_P(CudaRandomStreams, GiveTheCpusBits) {
+  const uint64_t before = emulation::Schedule();
+  emulation::SetSchedule(GetParam());
+  size_t beside = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) beside += RunOnBoth(seed, true);
+  emulation::SetSchedule(before);
+  EXPECT_GE(beside, 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, CudaRandomStreams,
+                         testing::Values(emulation::kFirstStreamFirst,
+                                         emulation::kLastStreamFirst));
 
 }  // namespace
 }  // namespace onnx_fp8

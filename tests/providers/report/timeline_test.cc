@@ -185,6 +185,68 @@ output d
       511 * (8 + 2 + 8 + 8));
 }
 
+// The plan of a device on which all moments lie in the host's memory, whose
+// bytes take `seconds` each.
+Timeline OffloadedTimeline(const std::string& text, double seconds) {
+  auto graph = ParseGraph(text);
+  for (Value* value : graph->Initializers()) {
+    value->on_host = value->role == Role::kMoment;
+  }
+  Cluster cluster = UnitCluster();
+  cluster.gpu.host_bytes = 1 / seconds;
+  const Plan plan = MakePlan(*graph, CpuKernels(), Device::kProvider);
+  return Simulate(plan, cluster, nullptr);
+}
+
+// An update of 16 bytes begins after 4 s, beside nodes of 16 s and of 4 s.
+TEST(Timeline, HidesUpdatesBehindOtherNodes) {
+  constexpr char kUpdate[] = R"(
+input x: float[2,2]
+moment m: float[2,2]
+g: float[2,2] = Neg(x)
+next: float[2,2] = Add(m, g)
+a: float[2,2] = MatMul(x, x)
+y: float[2,2] = Neg(a)
+output y
+update m = next
+)";
+  Timeline time = OffloadedTimeline(kUpdate, 1);
+  EXPECT_DOUBLE_EQ(time.host_bytes, 16);
+  EXPECT_DOUBLE_EQ(time.compute, 4 + 16 + 4);
+  EXPECT_DOUBLE_EQ(time.updates, 16);
+  EXPECT_DOUBLE_EQ(time.step, 24);
+  EXPECT_DOUBLE_EQ(time.exposed_updates, 0);
+  time = OffloadedTimeline(kUpdate, 2);
+  EXPECT_DOUBLE_EQ(time.updates, 32);
+  EXPECT_DOUBLE_EQ(time.step, 4 + 32);
+  EXPECT_DOUBLE_EQ(time.exposed_updates, 12);
+  EXPECT_DOUBLE_EQ(time.exposed, 0);
+}
+
+// The third update begins when the first one is done, and so does the product
+// behind it. The last one ends after the product.
+TEST(Timeline, TwoUpdatesAreUnderWay) {
+  const Timeline time = OffloadedTimeline(R"(
+input x: float[2,2]
+moment m: float[2,2]
+moment n: float[2,2]
+moment o: float[2,2]
+m1: float[2,2] = Add(m, x)
+n1: float[2,2] = Add(n, x)
+o1: float[2,2] = Add(o, x)
+y: float[2,2] = MatMul(x, x)
+output y
+update m = m1
+update n = n1
+update o = o1
+)",
+                                          1);
+  EXPECT_DOUBLE_EQ(time.step, 3 * 16);
+  EXPECT_DOUBLE_EQ(time.compute, 16);
+  EXPECT_DOUBLE_EQ(time.exposed_updates, 16 + 16);
+  EXPECT_DOUBLE_EQ(time.exposed, 0);
+}
+
 TEST(Timeline, TheForwardEndsAtTheSeed) {
   Timeline time = TimelineOf(R"(
 input x: float[2,2]
