@@ -57,15 +57,17 @@ Shapes ShapesOfRank(const ForecastSpec& spec, const TrainingModel& model,
 
 bool Sends(const Node* node) { return node && IsCollective(*node); }
 
+// `others_arena`: bytes of the arena that plans before the step need. The step
+// has the same arena.
 RankMemory MemoryOf(const SessionOptions& options, const StepGraph& step,
-                    const Plan& plan) {
+                    const Plan& plan, size_t others_arena) {
   const MemoryReport report =
       MakeMemoryReport(plan, *step.graph, step.gradient_names);
   RankMemory memory;
   memory.parameters = report.Total(MemoryKind::kParameter) + step.set_aside;
   memory.outside = OutsideBytes(options, plan);  // moments
   memory.optimizer = report.Total(MemoryKind::kOptimizerState) - memory.outside;
-  memory.arena = plan.arena_bytes;
+  memory.arena = std::max(plan.arena_bytes, others_arena);
   size_t in_arena = 0;
   for (const LiveValue& live : report.live) {
     const Value* value = step.graph->Find(live.name);  // null: a workspace
@@ -146,6 +148,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
   const StepSource source =
       MakeStepSource(options, model, *evaluator, runner, spec.mesh);
   const ProviderKernels provider = KernelsOf(options.provider);
+  size_t makers_arena = 0;  // of the plan that makes the first FP8 weights
   const auto plan_on_paper = [&](const StepChoice& choice) {
     StepSource own = source;
     ApplyChoice(choice, &own);
@@ -157,9 +160,14 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     AddReport(paper.step, runner);
     FitToKernels(graph, provider.kernels, options, *evaluator, runner,
                  choice.execution);
-    KeepPrimaryWeights(own, &paper.step);
-    paper.plan = MakePlan(graph, provider.kernels, provider.device);
-    const RankMemory memory = MemoryOf(options, paper.step, paper.plan);
+    const auto plan_of = [&](Graph& planned) {
+      return MakePlan(planned, provider.kernels, provider.device);
+    };
+    const std::shared_ptr<Graph> maker = KeepPrimaryWeights(own, &paper.step);
+    makers_arena = maker ? plan_of(*maker).arena_bytes : 0;
+    paper.plan = plan_of(graph);
+    const RankMemory memory =
+        MemoryOf(options, paper.step, paper.plan, makers_arena);
     paper.arena = memory.arena;
     paper.state = memory.parameters + memory.optimizer + memory.scales +
                   memory.fp8_weights;
@@ -183,7 +191,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
        {step.recomputed, step.moments, step.masters, step.primary_weights}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
-  forecast.memory = MemoryOf(options, step, plan);
+  forecast.memory = MemoryOf(options, step, plan, makers_arena);
   const std::string places = PlacesRemark(options, forecast.memory.outside);
   if (!places.empty()) forecast.notes.push_back(places);
   Cluster cluster = spec.cluster;
