@@ -111,18 +111,18 @@ def fsdp(model, ranks, batch, flags, recompute, published, why, source,
                flags, gpu, recompute, published, why, source)
 
 
-LIMITED = ("kernels", "recompute")
+USUAL = ("kernels", "recompute")
 ROWS = [
     fsdp("8B", 8, 1, FP8, "none", 6667.6, ("kernels", "small"), NC, seq=4096),
-    fsdp("8B", 8, 1, BF16, "selective", 6150, LIMITED, AO),
-    fsdp("8B", 8, 1, FP8, "selective", 7689.5, LIMITED, AO),
-    fsdp("8B", 8, 1, ROWWISE, "selective", 6768, ("rowwise", *LIMITED), AO),
-    fsdp("8B", 8, 2, BF16, "selective", 6667, LIMITED, TT),
-    fsdp("8B", 8, 2, FP8, "selective", 8532, LIMITED, TT),
-    fsdp("8B", 128, 2, BF16, "selective", 6514, LIMITED, TT),
-    fsdp("8B", 128, 2, FP8, "selective", 8380, LIMITED, TT),
-    fsdp("8B", 32, 2, FP8, "selective", 10938, LIMITED, WF, H200),
-    fsdp("8B", 64, 2, FP8, "selective", 10753, LIMITED, WF, H200),
+    fsdp("8B", 8, 1, BF16, "selective", 6150, USUAL, AO),
+    fsdp("8B", 8, 1, FP8, "selective", 7689.5, USUAL, AO),
+    fsdp("8B", 8, 1, ROWWISE, "selective", 6768, ("rowwise", *USUAL), AO),
+    fsdp("8B", 8, 2, BF16, "selective", 6667, USUAL, TT),
+    fsdp("8B", 8, 2, FP8, "selective", 8532, USUAL, TT),
+    fsdp("8B", 128, 2, BF16, "selective", 6514, USUAL, TT),
+    fsdp("8B", 128, 2, FP8, "selective", 8380, USUAL, TT),
+    fsdp("8B", 32, 2, FP8, "selective", 10938, USUAL, WF, H200),
+    fsdp("8B", 64, 2, FP8, "selective", 10753, USUAL, WF, H200),
     Row("70B FP8, FP8 gather, FSDP 32 TP 8, 256 H100, 16 x 8192", "llama3_70b",
         "dp=32,tp=8", 512, 8192, FP8, GRAND_TETON, "full", 829,
         ("kernels", "tensor"), TT),
