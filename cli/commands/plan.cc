@@ -336,6 +336,9 @@ ForecastSpec ForecastOf(const OptionSet& flags) {
   spec.mesh = MeshOf(flags.Text("mesh"));
   spec.session = SessionOptionsOf(flags, flags.Text("MODEL"));
   spec.session.provider = ProviderForGpu(flags);
+  // A GPU's, whichever provider's kernels the plan has.
+  spec.session.loss_chunk_bytes =
+      LossChunkBytes(spec.session.loss_chunk_bytes, "cuda");
   spec.data.batch_size = flags.Int("batch_size");
   spec.data.whole = flags.List("whole");
   spec.axes = ParseShapeFlag(flags.List("shape"));

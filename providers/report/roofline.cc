@@ -37,8 +37,10 @@ double SecondsOfBytes(const Node& node, const GpuPeaks& gpu, double share) {
                   host / (share * gpu.host_bytes));
 }
 
-// Whether an operand has scales of blocks. 0: the block is a whole axis.
+// Whether an operand has scales of blocks that the kernel multiplies by: tensor
+// cores know the ones of MX formats. 0: the block is a whole axis.
 bool HasBlocks(const Node& node) {
+  if (node.in(1)->dtype != DType::kFloat) return false;
   auto both = [&](const char* rows, const char* columns) {
     return node.Int(rows, 0) > 0 && node.Int(columns, 0) > 0;
   };

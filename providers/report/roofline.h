@@ -41,7 +41,7 @@ double PeakOf(const Node& node, const GpuPeaks& gpu);
 struct Efficiency {
   double products = 0.75;  // of floats: operands of 16 or 32 bits
   double fp8 = 0.66;       // of FP8 with a scale for each tensor or row
-  double blocks = 0.53;    // of FP8 with a scale for each block
+  double blocks = 0.53;    // of FP8 with a float scale for each block
   // For heads of 128 numbers or more. A score takes as long for smaller ones.
   double attention = 0.62;
   double attention_grad = 0.44;

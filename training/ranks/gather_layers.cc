@@ -2,6 +2,7 @@
 #include "training/ranks/gather_layers.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <map>
 #include <string>
@@ -60,18 +61,51 @@ std::vector<int> LabelsOf(const std::vector<GatherLayer>& layers) {
   return labels;
 }
 
+// A block that repeats may hold layers itself, such as each of two stacks: that
+// is, blocks that repeat so often. Equal weights in a row are no such blocks.
+constexpr size_t kLeastLayers = 3;
+
+// The items at which layers begin, by the labels of one block. The block begins
+// one itself.
+std::vector<bool> BeginsInBlock(const std::vector<int>& labels) {
+  const auto differs = [&](size_t begin, size_t end) {
+    return std::any_of(labels.begin() + static_cast<std::ptrdiff_t>(begin),
+                       labels.begin() + static_cast<std::ptrdiff_t>(end),
+                       [&](int label) { return label != labels[begin]; });
+  };
+  std::vector<bool> begins(labels.size(), false);
+  begins[0] = true;
+  for (const RepeatedRun& run : FindRepeatedRuns(labels, differs)) {
+    if (run.length < kLeastLayers * run.period) continue;
+    for (size_t at = run.begin; at < run.end(); at += run.period) {
+      begins[at] = true;
+    }
+    if (run.end() < labels.size()) begins[run.end()] = true;
+  }
+  return begins;
+}
+
+// The same for all items, whose runs of blocks are found first.
+std::vector<bool> BeginsOfLayers(const std::vector<int>& labels) {
+  std::vector<bool> begins(labels.size(), true);
+  for (const RepeatedRun& run :
+       FindRepeatedRuns(labels, [](size_t, size_t) { return true; })) {
+    const auto first = labels.begin() + static_cast<std::ptrdiff_t>(run.begin);
+    const std::vector<bool> block =
+        BeginsInBlock({first, first + static_cast<std::ptrdiff_t>(run.period)});
+    for (size_t i = 0; i < run.length; ++i) {
+      begins[run.begin + i] = block[i % run.period];
+    }
+  }
+  return begins;
+}
+
 }  // namespace
 
 std::vector<GatherLayer> FindGatherLayers(const std::vector<Node*>& nodes,
                                           int64_t bytes) {
   std::vector<GatherLayer> single = LayersOfReaders(nodes), layers;
-  std::vector<bool> begins(single.size(), true);  // a layer
-  for (const RepeatedRun& run : FindRepeatedRuns(
-           LabelsOf(single), [](size_t, size_t) { return true; })) {
-    for (size_t i = 0; i < run.length; ++i) {
-      begins[run.begin + i] = i % run.period == 0;
-    }
-  }
+  const std::vector<bool> begins = BeginsOfLayers(LabelsOf(single));
   for (size_t i = 0; i < single.size(); ++i) {
     if (begins[i] || layers.back().bytes + single[i].bytes > bytes) {
       layers.push_back(std::move(single[i]));

@@ -18,7 +18,8 @@ struct GatherLayer {
 // The gathers of parameters (AllGather nodes that depend on state alone, but on
 // no other of them) by the node that is the first to read their results. If
 // such nodes repeat, with results of equal types, each block of them is a
-// layer, as a transformer's are; of a block with more than `bytes` each part of
+// layer, as a transformer's are. Blocks that repeat three times or more within
+// such a block are layers, too. Of a block with more than `bytes` each part of
 // at most `bytes` is one. All other nodes are layers of their own. `nodes`: of
 // the graph, sorted. Returns the layers in the order of their readers.
 std::vector<GatherLayer> FindGatherLayers(const std::vector<Node*>& nodes,

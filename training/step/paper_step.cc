@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/step/paper_step.h"
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -29,9 +31,13 @@ PaperStep PlanOnPaper(StepGraph step, const StepSource& source,
   AddReport(paper.step, *source.runner);
   FitToKernels(graph, provider.kernels, options, *source.evaluator,
                *source.runner, execution);
-  KeepPrimaryWeights(source, &paper.step);
-  paper.plan = MakePlan(graph, provider.kernels, provider.device);
+  const auto plan_of = [&](Graph& planned) {
+    return MakePlan(planned, provider.kernels, provider.device);
+  };
+  const std::shared_ptr<Graph> maker = KeepPrimaryWeights(source, &paper.step);
+  paper.plan = plan_of(graph);
   paper.arena = paper.plan.arena_bytes;
+  if (maker) paper.arena = std::max(paper.arena, plan_of(*maker).arena_bytes);
   std::map<std::string, size_t> state = paper.step.set_aside;
   for (const Value* value : paper.plan.states) {
     state[value->name] = BytesOf(*value);

@@ -15,8 +15,8 @@ namespace onnx_fp8 {
 struct PaperStep {
   StepGraph step;  // with the provider's kernels
   Plan plan;
-  // Bytes: the arena, which other plans share; state; batch, constants and
-  // outputs.
+  // Bytes: the arena, which other plans share, as the one that makes the first
+  // FP8 weights; state; batch, constants and outputs.
   size_t arena = 0, state = 0, others = 0;
   size_t outside = 0;       // of state that lies elsewhere, no part of `state`
   size_t moments = 0;       // of the state: moments in float32

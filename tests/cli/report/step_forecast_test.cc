@@ -246,6 +246,30 @@ TEST(StepForecast, AFrozenWeightBesideItsCodesCounts) {
   EXPECT_EQ(ForecastStep(SpecOf(options, {})).memory.parameters, want);
 }
 
+// The first codes are made from all weights, the frozen ones included, which
+// are rounded to bfloat16s on the way. The step itself needs much less.
+TEST(StepForecast, TheArenaHoldsWhatTheFirstCodesNeed) {
+  TempDir dir;
+  constexpr int64_t kWide = 512;
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kWide});
+  x->axis_names = {"batch", ""};
+  Value* body = graph.AddInitializer("body.weight", Random({kWide, kWide}, 1));
+  Value* head = graph.AddInitializer("head.weight", Random({kWide, 4}, 2));
+  x = b.Op("MatMul", {b.Op("Relu", {b.Op("MatMul", {x, body})}), head});
+  graph.outputs.push_back(x);
+  const std::string path = dir / "frozen.onnx";
+  WriteModel(graph, path);
+  SessionOptions options = Options(path, "tensorwise");
+  options.dtype = DType::kBFloat16;
+  options.freeze = {"body.weight"};
+  options.primary_weights = "fp8";
+  EXPECT_EQ(ForecastStep(SpecOf(options, {})).memory.arena,
+            static_cast<size_t>(2 * kWide * kWide));
+}
+
 // Activations are most of the memory of a long batch.
 TEST(StepForecast, ComputesAgainWhatDoesNotFit) {
   TempDir dir;

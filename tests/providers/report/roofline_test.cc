@@ -69,30 +69,30 @@ output z
   for (const GpuPeaks& known : KnownGpus()) EXPECT_EQ(known.host_bytes, 64e9);
 }
 
-// At these shares a product's operations take 2 · 8 · 8 · 16 / (peak · share)
-// and its result 4 · 8 · 8 bytes, or 2 · 8 · 8.
+// A product has 2 · 8 · 8 · 16 operations and a result of 4 · 8 · 8 bytes.
+// Tensor cores multiply by the scales of MX formats themselves.
 TEST(Roofline, KindsOfWorkReachSharesOfTheirPeaks) {
   auto graph = ParseGraph(R"(
-input x: float[8,16]
 input q: float8e4m3fn[8,16]
 input s: float[]
 input rows: float[8,1]
 input blocks: float[8,2]
+input mx: float8e8m0[8,2]
 a: float[8,8] = onnx_fp8.ScaledMatMul<transA=0, transB=1>(q, s, q, s)
 b: float[8,8] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=1, a_block_rows=1, a_block_columns=0, b_block_rows=1, b_block_columns=0>(q, rows, q, rows)
 c: float[8,8] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=1, a_block_rows=1, a_block_columns=8, b_block_rows=1, b_block_columns=8>(q, blocks, q, blocks)
-
+d: float[8,8] = onnx_fp8.ScaledMatMulBlock<transA=0, transB=1, a_block_rows=1, a_block_columns=8, b_block_rows=1, b_block_columns=8>(q, mx, q, mx)
 output a
 )");
   GpuPeaks gpu = kGpu;
   gpu.bytes = 1e3;
-  const Efficiency shares = {
-      .products = 0.5, .fp8 = 0.25, .blocks = 0.125, .memory = 0.5};
+  const Efficiency shares = {.fp8 = 0.25, .blocks = 0.125, .memory = 0.5};
   auto node = graph->nodes().begin();
   const double flops = 2 * 8 * 8 * 16, result = 4 * 8 * 8 / (0.5 * 1e3);
   EXPECT_DOUBLE_EQ(SecondsOf(*node, gpu, shares), flops / 1000 + result);
   EXPECT_DOUBLE_EQ(SecondsOf(*++node, gpu, shares), flops / 1000 + result);
   EXPECT_DOUBLE_EQ(SecondsOf(*++node, gpu, shares), flops / 500 + result);
+  EXPECT_DOUBLE_EQ(SecondsOf(*++node, gpu, shares), flops / 1000 + result);
 }
 
 TEST(Roofline, AttentionOfSmallHeadsTakesAsLongForAScore) {
