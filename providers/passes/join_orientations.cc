@@ -39,10 +39,34 @@ bool IsPartner(const Graph& graph, const Node& node, const Node& rows) {
 
 using Places = std::unordered_map<const Node*, size_t>;
 
+// Whether the node decodes a weight that is kept in fewer bytes.
+bool Decodes(const Node& node) {
+  return node.IsOurs("DecodeMaster") ||
+         (node.Is("Cast") && node.in(0)->is_initializer());
+}
+
+// The nodes that read a value, or with `decoded` another decoding of the same
+// weight.
+std::vector<Node*> ReadersOf(const Value& value, bool decoded) {
+  const Node* own = value.producer;
+  if (!decoded || !own || !Decodes(*own)) return value.uses;
+  std::vector<Node*> readers;
+  for (const Node* node : own->in(0)->uses) {
+    const bool same = node->op == own->op && node->domain == own->domain &&
+                      node->inputs() == own->inputs() &&
+                      node->out(0)->dtype == value.dtype;
+    if (!same) continue;
+    const std::vector<Node*>& uses = node->out(0)->uses;
+    readers.insert(readers.end(), uses.begin(), uses.end());
+  }
+  return readers;
+}
+
 // The last one; null: there is none.
-Node* PartnerOf(const Graph& graph, const Node& rows, const Places& places) {
+Node* PartnerOf(const Graph& graph, const Node& rows, const Places& places,
+                bool decoded) {
   Node* last = nullptr;
-  for (Node* reader : rows.in(0)->uses) {
+  for (Node* reader : ReadersOf(*rows.in(0), decoded)) {
     if (!IsPartner(graph, *reader, rows)) continue;
     if (!last || places.at(reader) > places.at(last)) last = reader;
   }
@@ -63,7 +87,8 @@ void Move(Graph& graph, const Node& node, size_t from, Node& joined,
 }
 
 void Join(Graph& graph, Node& rows, Node& columns, Node& first) {
-  Node& joined = *graph.AddNode(kJoinedOp, {rows.in(0)}, {}, rows.attributes,
+  Value* const operands[] = {rows.in(0), columns.in(0)};
+  Node& joined = *graph.AddNode(kJoinedOp, {first.in(0)}, {}, rows.attributes,
                                 kDomain, &first);
   joined.name = rows.name;
   joined.metadata = rows.metadata;
@@ -79,12 +104,16 @@ void Join(Graph& graph, Node& rows, Node& columns, Node& first) {
   Move(graph, columns, ColumnSumsOf(columns), joined, ColumnSumsOf(joined));
   graph.RemoveNode(&rows);
   graph.RemoveNode(&columns);
+  for (Value* operand : operands) {  // another decoding: nobody needs it now
+    const bool idle = operand->uses.empty() && !IsReturned(graph, operand);
+    if (operand != joined.in(0) && idle) graph.RemoveNode(operand->producer);
+  }
 }
 
 }  // namespace
 
-void JoinOrientations(Graph& graph, const KernelRegistry& kernels,
-                      bool weights) {
+void JoinOrientations(Graph& graph, const KernelRegistry& kernels, bool weights,
+                      bool decoded) {
   if (!kernels.Find(kDomain, kJoinedOp)) return;
   const std::vector<Node*> nodes = NodesOf(graph);
   const Dependences of(nodes);
@@ -96,7 +125,7 @@ void JoinOrientations(Graph& graph, const KernelRegistry& kernels,
     if (QuantizesRows(*node)) all.push_back(node);
   }
   for (Node* rows : std::views::reverse(all)) {
-    Node* columns = PartnerOf(graph, *rows, places);
+    Node* columns = PartnerOf(graph, *rows, places, decoded);
     if (!columns) continue;
     bool rows_first = places.at(rows) < places.at(columns);
     Join(graph, *rows, *columns, rows_first ? *rows : *columns);

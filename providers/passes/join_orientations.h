@@ -20,7 +20,11 @@ namespace onnx_fp8 {
 // REQUIRES: MakeKMajor, StoreMxScales and FuseQuantize came before.
 // `weights`: whether operands that depend on weights alone are among them. If
 // not, their codes for the backward need not live from the forward on.
+// `decoded`: whether nodes that each decode the same weight count as one
+// operand. The joined node then reads one of them. Both codes of the weight
+// should live longer than the step anyway: where they do not, one more code in
+// memory from the forward on outweighs the decoding.
 void JoinOrientations(Graph& graph, const KernelRegistry& kernels,
-                      bool weights = true);
+                      bool weights = true, bool decoded = false);
 
 }  // namespace onnx_fp8

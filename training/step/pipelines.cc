@@ -269,6 +269,12 @@ Passes MasterPasses(StepBuilder& step, const StepSource& source) {
 }
 
 // `kernels` and `options` must outlive the passes.
+// Whether codes of weights live from one graph to the next, in memory of their
+// own.
+bool CodesOutliveTheStep(const SessionOptions& options) {
+  return options.grad_accum > 1 || options.primary_weights == "fp8";
+}
+
 Passes KernelPasses(const KernelRegistry& kernels,
                     const SessionOptions& options, const Evaluator* evaluator,
                     const ExecutionChoice& choice = {}) {
@@ -299,8 +305,9 @@ Passes KernelPasses(const KernelRegistry& kernels,
        {"PadOperands", [&](Graph& g) { PadOperands(g, kernels); }, kMaySkip},
        {"FuseQuantize", [&](Graph& g) { FuseQuantize(g, kernels); }, kMaySkip},
        {"JoinOrientations",
-        [&kernels, joins = choice.joins_weights](Graph& g) {
-          JoinOrientations(g, kernels, joins);
+        [&kernels, joins = choice.joins_weights,
+         outlive = CodesOutliveTheStep(options)](Graph& g) {
+          JoinOrientations(g, kernels, joins, outlive);
         },
         kMaySkip},
        {"FuseColumnSums", [&](Graph& g) { FuseColumnSums(g, kernels); },

@@ -91,6 +91,47 @@ TEST(JoinOrientations, LeavesWeightsApart) {
             Joined(kTwoCasts, Joining()));
 }
 
+// Each quantizer decodes the weight for itself, which lives in fewer bytes.
+constexpr char kTwoDecodings[] = R"(param w: bfloat16[160,32]
+correction c: int8[160,32]
+d: float[160,32] = onnx_fp8.DecodeMaster<correction=3>(w, c)
+q: float8e4m3fn[160,32], s: float[160,1] = onnx_fp8.QuantizeBlock<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(d)
+e: float[160,32] = onnx_fp8.DecodeMaster<correction=3>(w, c)
+qt: float8e4m3fn[32,160], st: float[32,1] = onnx_fp8.QuantizeColumns<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(e)
+output q
+output s
+output qt
+output st
+)";
+
+TEST(JoinOrientations, TwoDecodingsOfAWeightAreOneOperand) {
+  ExpectNotJoined(kTwoDecodings);
+  const auto decoded = [](Graph& graph, const KernelRegistry& all) {
+    JoinOrientations(graph, all, true, true);
+  };
+  const std::string joined = AfterPass(kTwoDecodings, decoded, Joining());
+  EXPECT_EQ(joined, R"(param w: bfloat16[160,32]
+correction c: int8[160,32]
+d: float[160,32] = onnx_fp8.DecodeMaster<correction=3>(w, c)
+q: float8e4m3fn[160,32], s: float[160,1], _, qt: float8e4m3fn[32,160], st: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(d)
+output q
+output s
+output qt
+output st
+)");
+  // A second reader keeps its decoding; another weight has another one.
+  std::string read = kTwoDecodings;
+  read.insert(read.find("output q"), "r: float[160,32] = Neg(e)\n");
+  read += "output r\n";
+  const std::string kept = AfterPass(read, decoded, Joining());
+  EXPECT_NE(kept.find("QuantizeBlockTranspose<"), std::string::npos) << kept;
+  EXPECT_NE(kept.find("\ne: "), std::string::npos) << kept;
+  std::string other = kTwoDecodings;
+  other.insert(0, "param v: bfloat16[160,32]\n");
+  other.replace(other.rfind("(w, c)"), 6, "(v, c)");
+  EXPECT_EQ(AfterPass(other, decoded, Joining()), other);
+}
+
 // The columns may come first, as a weight's do where the forward pass reads
 // them. Nodes keep their order.
 TEST(JoinOrientations, TheFirstOfBothHasThePlace) {
