@@ -193,8 +193,9 @@ def test_grad_and_eval_take_weights(tmp_path):
                tmp_path / "hub"]
     run("grad", *command, "-o", tmp_path / "g.safetensors")
     np.testing.assert_allclose(load_file(tmp_path / "g.safetensors")["output.h2"], want, rtol=1e-4, atol=1e-6)
-    loss = json.loads(run("eval", *command, "--json").stdout)["loss"]
-    assert loss == pytest.approx(((want - data["labels"]) ** 2).mean(), rel=1e-5)
+    done = run("eval", *command, "--json")
+    assert json.loads(done.stdout)["loss"] == pytest.approx(((want - data["labels"]) ** 2).mean(), rel=1e-5)
+    assert "its tensors come from " in done.stderr
 
 
 def test_constants_must_be_in_the_model(tmp_path):

@@ -146,6 +146,11 @@ def two_files_of_weights(folder):
     return sharded(folder, {"w": "init.safetensors"}, "--init", "init.safetensors")
 
 
+@cases("--init: expected normal:STD with a standard deviation above 0", code=2)
+def no_deviation(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--init", "normal:-1")
+
+
 @cases("[hub] expected a folder with model.safetensors or model.safetensors.index.json, got neither")
 def a_folder_without_weights(folder):
     good(folder)
