@@ -155,6 +155,7 @@ def command_line_seeds():
             "train m.onnx --steps 2 --optimizer sgd --momentum 0.9 --nesterov "
             "--threads 2 --isa avx2 --recipe delayed,history:4,margin:-2 --grad-accum 2",
             "train --resume --out run --whole x,labels --no-shuffle --json",
+            "train m.onnx --steps 2 --weights hub --rename model.*=* --rename a=b --init normal:0.02",
             "shape batch=4", "recipes --json", "recipes tensorwise", "ops",
             "version --json", "help train", "trian"):
         yield line.replace(" ", "\n").encode()

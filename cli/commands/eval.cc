@@ -67,6 +67,8 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
     throw OptionError("`loss` is missing: expected " + LossNames());
   }
   if (run) session->Restore(CheckpointFolder(folder, flags.On("best")));
+  // How names of weights and of the model agree.
+  if (flags.Given("weights") || flags.Given("init")) Notes(session->Notes());
   return session;
 }
 

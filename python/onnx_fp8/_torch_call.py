@@ -72,6 +72,7 @@ class Call:
     def __init__(self, module, example_inputs, input_names, output_names):
         self.module = module
         self.axes = {}
+        self.leaves_out = None  # the user's module, if the file is to have no weights
         self._forward = module.forward  # its own: `patched` replaces it
         self._options = {}
         if hasattr(example_inputs, "items"):

@@ -7,7 +7,7 @@ import tempfile
 import onnx
 import torch
 
-from . import _torch_call, _torch_check, _torch_record
+from . import _torch_call, _torch_check, _torch_record, _torch_weightless
 from ._errors import Error, OptionError
 from ._notes import note
 
@@ -30,7 +30,12 @@ def _dynamo(call, path, opset, strict):
     # Its optimizer would transpose weights, which then lose their names, and fold BatchNorm away.
     program = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False,
                                 input_names=call.inputs, output_names=call.outputs)
-    program.save(path)
+    if call.leaves_out is None:
+        program.save(path)
+    else:
+        import onnx_ir
+        _torch_weightless.leave_out(program, call.leaves_out)
+        onnx_ir.save(program.model, path)
 
 
 def _torchscript(call, path, opset, strict):
@@ -114,15 +119,21 @@ def _first_line(error):
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
-def _order(module, exporter):
-    """The exporters to try. Only torchscript keeps BatchNorm in training mode."""
+def _normalizes_by_batch(module):
+    return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in module.modules())
+
+
+def _order(module, exporter, weights):
+    """The exporters to try. Only torchscript keeps BatchNorm in training mode, and only dynamo needs no weights."""
     if exporter is not None:
         if exporter not in _EXPORTERS:
             raise OptionError(f"`exporter`: expected dynamo or torchscript, got {exporter}")
+        if exporter == "torchscript" and not weights:
+            raise OptionError("`weights=False`: expected the exporter dynamo, got torchscript, which writes weights")
         return [exporter]
-    if any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in module.modules()):
-        return ["torchscript", "dynamo"]
-    return ["dynamo", "torchscript"]
+    if not weights:
+        return ["dynamo"]
+    return ["torchscript", "dynamo"] if _normalizes_by_batch(module) else ["dynamo", "torchscript"]
 
 
 def _write(call, path, exporter, opset, strict):
@@ -146,11 +157,32 @@ def _named(exporter, way):
     return " ".join([exporter, *(f"{part}_implementation={name!r}" for part, name in way.items())])
 
 
-def export(module, example_inputs, path, input_names, output_names, dynamic_axes, exporter, opset, check):
+def _call(module, example_inputs, input_names, output_names, weights):
+    """The call that is exported, of a module without numbers on the meta device."""
+    called = module
+    if _torch_weightless.is_on_meta(module):
+        if weights:
+            raise OptionError("`module`: its parameters are on the meta device, which has no numbers: `weights=False` "
+                              "exports it without them")
+        called, example_inputs = _torch_weightless.on_meta(module, example_inputs)
+    call = _torch_call.Call(called, example_inputs, input_names, output_names)
+    call.leaves_out = None if weights else module
+    return call
+
+
+def _unchecked(module):
+    """Facts about a file without weights, which nothing compares with the module."""
+    said = ["it was not compared with the module, because it has no weights"]
+    if _normalizes_by_batch(module):
+        said.append("dynamo wrote its BatchNorm in evaluation mode: `batch_norm=train` trains it")
+    return said
+
+
+def export(module, example_inputs, path, input_names, output_names, dynamic_axes, exporter, opset, check, weights):
     _refuse(module)
-    call = _torch_call.Call(module, example_inputs, input_names, output_names)
+    call = _call(module, example_inputs, input_names, output_names, weights)
     call.name_outputs()
-    exporters = _order(module, exporter)
+    exporters = _order(module, exporter, weights)
     strict = dynamic_axes is not None
     call.axes = _torch_call.given_axes(call, dynamic_axes) if strict else _torch_call.default_axes(call)
     path = os.path.abspath(os.fspath(path))
@@ -166,7 +198,7 @@ def export(module, example_inputs, path, input_names, output_names, dynamic_axes
             if way is None:
                 continue
             facts = _finish(call, os.path.join(own, name), exporter)
-            differences = _torch_check.differences(call, os.path.join(own, name)) if check else []
+            differences = _torch_check.differences(call, os.path.join(own, name)) if check and weights else []
             if best is None or not differences:
                 if best is not None:
                     failures.append(f"{best[0]}: {best[3][0]}")
@@ -181,5 +213,7 @@ def export(module, example_inputs, path, input_names, output_names, dynamic_axes
     if decided:
         reason = f", because others could not: {'; '.join(failures)}" if failures else ""
         facts.insert(0, f"{writer} wrote the file{reason}")
+    if check and not weights:
+        facts += _unchecked(module)
     for text in facts + differences:
         note(f"[{name}] {text}")

@@ -16,8 +16,10 @@ _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BF
 
 
 def _place(tensor):
-    """Tied tensors have one place."""
-    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if tensor.numel() else id(tensor)
+    """Tied tensors have one place. Without numbers they have no address."""
+    if tensor.is_meta or not tensor.numel():
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 def _persistent(module, key):
@@ -100,6 +102,8 @@ def _array(tensor, folder):
 
 def _same(key, tensor, own, folder):
     """Whether the file's tensor is the module's: "same", "transposed" or None. Elements that are all equal tell nothing."""
+    if own.tensors[key].is_meta:
+        return None
     ours = own.tensors[key].detach().cpu()
     if tuple(tensor.dims) not in (tuple(ours.shape), tuple(ours.shape[::-1])) or ours.unique().numel() < 2:
         return None
@@ -152,7 +156,8 @@ def _restore(graph, own):
     """Tracing runs the module, which moves BatchNorm's statistics in the file."""
     for tensor in graph.initializer:
         ours = own.tensors.get(tensor.name)
-        if ours is None or tensor.name in own.parameters or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if ours is None or ours.is_meta or tensor.name in own.parameters or external:
             continue
         if tuple(tensor.dims) == tuple(ours.shape) and ours.dtype != torch.bfloat16:  # numpy has none
             tensor.CopyFrom(numpy_helper.from_array(ours.detach().cpu().numpy(), tensor.name))

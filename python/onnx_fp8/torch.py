@@ -10,7 +10,7 @@ from ._load_weights import LoadedWeights, load_weights
 
 
 def export(module, example_inputs, path, *, input_names=None, output_names=None, dynamic_axes=None,
-           exporter: str | None = None, opset: int | None = None, check: bool = True) -> None:
+           exporter: str | None = None, opset: int | None = None, check: bool = True, weights: bool = True) -> None:
     """Writes `module` as a model that can be trained: not optimized, so that weights keep their names and layout, and
     with a record of its parameters, frozen ones and ties, which training obeys.
 
@@ -21,8 +21,11 @@ def export(module, example_inputs, path, *, input_names=None, output_names=None,
     second of token ids, as `sequence`. `exporter`: `torchscript`, or `dynamo`, which knows more of PyTorch but no
     BatchNorm in training mode. By default dynamo, unless there is such a BatchNorm; the other if that one fails.
     `check`: runs the example through the module and the file. What differs, and what was decided, is an `onnx_fp8.Note`.
+    `weights=False` writes a file without parameters, which training takes from the option `weights`, as from the folder
+    of a Hugging Face model. The module may then lie on the meta device, where a model of any size needs no memory.
     """
-    _torch_export.export(module, example_inputs, path, input_names, output_names, dynamic_axes, exporter, opset, check)
+    _torch_export.export(module, example_inputs, path, input_names, output_names, dynamic_axes, exporter, opset, check,
+                         weights)
 
 
 def record(path) -> dict:

@@ -10,6 +10,7 @@ import pytest
 from program import BIN, run
 from rank_jobs import LAUNCHER, need_mpi
 from safetensors.numpy import save_file
+from weight_files import quantized, write_shards
 
 WIDTH, LAYERS, BATCH = 1536, 12, 4
 TENSOR = 4 * WIDTH * WIDTH
@@ -62,6 +63,17 @@ def test_weights_of_a_state_dict(tmp_path, base):
     weights = write_model(tmp_path / "m", WIDTH, True)
     save_file({name: (2 * w).astype(np.float64) for name, w in weights.items()}, tmp_path / "w.safetensors")
     check(json.loads(run(*command(tmp_path / "m", "--init", tmp_path / "w.safetensors")).stdout), base, STATE)
+
+
+def test_fp8_weights_of_a_model_without_data(tmp_path, base):
+    """Codes are decoded one tensor at a time."""
+    weights = write_model(tmp_path / "m", WIDTH, True)
+    (tmp_path / "m/w.bin").unlink()
+    blocks = -(-WIDTH // 128)
+    scales = np.full((blocks, blocks), 2.0 ** -8, np.float32)
+    stored = [{name: quantized(w, scales, (128, 128))[0], f"{name}_scale_inv": scales} for name, w in weights.items()]
+    write_shards(tmp_path / "hub", *stored)
+    check(json.loads(run(*command(tmp_path / "m", "--weights", tmp_path / "hub")).stdout), base, STATE)
 
 
 def test_parts_of_weights(tmp_path):

@@ -13,7 +13,7 @@ import onnxruntime
 import program
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import onnx_fp8
 
@@ -361,6 +361,20 @@ def test_who_asks_during_a_step_leaves_the_lock(fact):
     for thread in threads:
         thread.join()
     assert count > 10
+
+
+def test_begins_with_weights_under_other_names(tmp_path):
+    trained = digits.session()
+    digits.losses(trained, 2)
+    trained.export(tmp_path / "w.safetensors")
+    save_file({f"net.{name}": array for name, array in load_file(tmp_path / "w.safetensors").items()},
+              tmp_path / "model.safetensors")
+    session = digits.session(weights=tmp_path, rename=["net.*=*"])
+    same(session.weights(), trained.weights())
+    with pytest.raises(onnx_fp8.MissingFileError, match="nowhere"):
+        digits.session(weights=tmp_path / "nowhere")
+    with pytest.raises(onnx_fp8.OptionError, match="`rename` needs `weights`"):
+        digits.session(rename=["net.*=*"])
 
 
 def test_what_a_session_tells():

@@ -47,6 +47,14 @@ def test_modules_of_others():
     with_torch(ROOT / "scripts/modules.py", "--ci", packages=[packages])
 
 
+def test_a_published_checkpoint():
+    packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
+    if not packages:
+        program.leave_out("a checkpoint of transformers: its packages are not installed")
+        pytest.skip("no packages of modules")
+    with_torch(HERE / "torch_checkpoint.py", packages=[packages])
+
+
 def test_statistics_come_back():
     with_torch(HERE / "torch_statistics.py")
 

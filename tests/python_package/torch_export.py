@@ -2,6 +2,7 @@
 """Runs where PyTorch is: what `onnx_fp8.torch.export` writes about a module, and what it says."""
 import copy
 import dataclasses
+import os
 import tempfile
 import warnings
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -193,6 +195,85 @@ def check_settings():
     assert "input_ids" in [i.name for i in model.graph.input]
 
 
+class Angles(nn.Module):
+    """A part whose buffer is computed from its configuration and is in no checkpoint."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.register_buffer("inverse", 10.0 ** -(torch.arange(8) / 8), persistent=False)
+
+    def forward(self, x):
+        return x * self.inverse
+
+
+class Large(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.angles = nn.Embedding(20, 8), nn.LayerNorm(8), Angles(Config())
+        self.frozen, self.head = nn.Linear(8, 8), nn.Linear(8, 20, bias=False)
+        self.frozen.requires_grad_(False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        return self.head(self.frozen(self.angles(self.norm(self.table(ids)))))
+
+
+def check_weightless():
+    """The file has no weights, and the module may have none; a checkpoint has a tied tensor under its first name."""
+    module, ids = Large(), torch.randint(0, 20, (3, 5))
+    with torch.device("meta"):
+        empty = Large()
+    with torch.no_grad():
+        expected = module(ids).numpy()
+    weights = FOLDER.name + "/weights.safetensors"
+    save_file({key: tensor for key, tensor in module.state_dict().items() if key != "head.weight"}, weights)
+    for own in (module, empty):
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", onnx_fp8.Note)
+            path = folder + "/model.onnx"
+            onnx_fp8.torch.export(own, ids, path, weights=False)
+            assert os.listdir(folder) == ["model.onnx"], os.listdir(folder)
+            said = [str(note.message) for note in notes]
+            assert said == ["[model.onnx] it was not compared with the module, because it has no weights"], said
+            record = onnx_fp8.torch.record(path)
+            assert record["tied"] == [["table.weight", "head.weight"]], record["tied"]
+            session = onnx_fp8.TrainingSession(path, weights=weights, loss="cross_entropy", optimizer="sgd", lr=0.1)
+            np.testing.assert_allclose(session.predict({"ids": ids})["logits"], expected, rtol=1e-4, atol=1e-5)
+            trained = {p.name for p in session.parameters if p.trained}
+            assert {"norm.weight", "norm.bias"} < trained and not any(name.startswith("frozen.") for name in trained), trained
+            losses = [session.step({"ids": ids, "labels": (ids + 1) % 20}).loss for _ in range(2)]
+            assert losses[1] < losses[0], losses
+
+
+def check_weightless_errors():
+    class Kept(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 5)
+            self.register_buffer("kept", torch.ones(5))
+
+        def forward(self, x):
+            return self.layer(x) * self.kept
+
+    x = torch.randn(4, 6)
+    with torch.device("meta"):
+        empty, mixed = Kept(), Kept()
+    mixed.layer.bias = nn.Parameter(torch.zeros(5))
+    for module, options, text in (
+            (empty, {}, "its parameters are on the meta device, which has no numbers: `weights=False`"),
+            (empty, {"weights": False}, "kept is no parameter, so its numbers belong into the file"),
+            (mixed, {"weights": False}, "all of its parameters on the meta device or none, got layer.bias elsewhere"),
+            (Kept(), {"weights": False, "exporter": "torchscript"}, "`weights=False`: expected the exporter dynamo")):
+        try:
+            onnx_fp8.torch.export(module, x, PATH, **options)
+        except onnx_fp8.OptionError as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(text)
+
+
 class Namesakes(nn.Module):
     """A parameter and an argument have one name: PyTorch would write one tensor."""
 
@@ -291,3 +372,5 @@ check_differences()
 check_one_tensor_twice()
 check_fixed_sizes()
 check_settings()
+check_weightless()
+check_weightless_errors()

@@ -150,6 +150,8 @@ Value& Drawable(const std::string& name, const MissingData& missing,
 
 bool IsDrawn(std::string_view init) { return init.starts_with(kDrawnInit); }
 
+void CheckDrawn(const std::string& init) { Deviation(init); }
+
 std::string DrawWeights(const std::string& init, const MissingData& missing,
                         uint64_t seed, Graph* graph) {
   const float std = Deviation(init);

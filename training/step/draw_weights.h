@@ -19,6 +19,10 @@ inline constexpr char kDrawnInit[] = "normal:";
 // Whether `init` asks for drawn values. `./normal:...` is a file.
 bool IsDrawn(std::string_view init);
 
+// Errors: OptionError about an STD that is no positive number. REQUIRES:
+// IsDrawn(init).
+void CheckDrawn(const std::string& init);
+
 // Gives the tensors in `missing`, float initializers, first values by the ways
 // in which the graph reads them: scales of norms and other vectors that
 // multiply become ones, vectors that are added become zeros, and all others are

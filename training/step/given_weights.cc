@@ -34,6 +34,7 @@ void CheckWeightOptions(const SessionOptions& options) {
   if (!options.rename.empty() && WeightsOf(options).empty()) {
     throw OptionError("`rename` needs `weights`");
   }
+  if (IsDrawn(options.init)) CheckDrawn(options.init);
   CheckRenames(options.rename);
 }
 

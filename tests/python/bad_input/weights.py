@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initial weights (--init) that do not belong to the model."""
+"""Initial weights (--weights, --init) that do not belong to the model."""
+import json
+
+import ml_dtypes
 import numpy as np
+import weight_files
 from onnx import helper
 from safetensors.numpy import save_file
 
@@ -90,6 +94,86 @@ def no_names_at_all(folder):
 @cases("[init.safetensors] expected w of a float type, got int64")
 def integers(folder):
     return init(folder, {"w": np.ones((5, CLASSES), np.int64)})
+
+
+def sharded(folder, places, *flags):
+    """--weights with an index of the one shard init.safetensors."""
+    good(folder)
+    (folder / "hub").mkdir()
+    save_file(weights(), folder / "hub/init.safetensors")
+    (folder / "hub/model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return grad(folder, "--weights", "hub", *flags)
+
+
+@cases("[hub/model.safetensors.index.json] names the shard hub/b.safetensors, which does not exist")
+def no_such_shard(folder):
+    return sharded(folder, {"w": "b.safetensors"})
+
+
+@cases("[hub/model.safetensors.index.json] expected names of files in the index' folder as shards, "
+       "got \"../good.npz\"")
+def a_shard_elsewhere(folder):
+    return sharded(folder, {"w": "../good.npz"})
+
+
+@cases("[hub/init.safetensors] expected tensor \"v\", which hub/model.safetensors.index.json says is there, got none")
+def a_tensor_that_its_shard_lacks(folder):
+    return sharded(folder, {"v": "init.safetensors"})
+
+
+@cases("[hub] --rename model.*=* matches no tensor")
+def a_rename_without_effect(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--rename", "model.*=*")
+
+
+@cases("[hub] --rename gives b and w one name, w")
+def two_tensors_of_one_name(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--rename", "*=w")
+
+
+@cases("[hub/init.safetensors] expected w (b in the file) of shape [5,3], got [3]")
+def a_rename_to_a_weight_of_another_shape(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--rename", "w=b", "--rename", "b=w")
+
+
+@cases("--rename: expected OLD=NEW with no more * in NEW than in OLD, as in model.*=*, got \"w\"", code=2)
+def no_rename(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--rename", "w")
+
+
+@cases("--init: expected normal:STD beside --weights, got init.safetensors", code=2)
+def two_files_of_weights(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--init", "init.safetensors")
+
+
+@cases("--init: expected normal:STD with a standard deviation above 0", code=2)
+def no_deviation(folder):
+    return sharded(folder, {"w": "init.safetensors"}, "--init", "normal:-1")
+
+
+@cases("[hub] expected a folder with model.safetensors or model.safetensors.index.json, got neither")
+def a_folder_without_weights(folder):
+    good(folder)
+    (folder / "hub").mkdir()
+    return grad(folder, "--weights", "hub")
+
+
+def codes(folder, **more):
+    """--weights with w in FP8."""
+    good(folder)
+    arrays = {"w": weights()["w"].astype(ml_dtypes.float8_e4m3fn), "b": weights()["b"]}
+    weight_files.write(folder / "codes.safetensors", arrays | more)
+    return grad(folder, "--weights", "codes.safetensors")
+
+
+@cases("[codes.safetensors] expected w of a float type, got float8e4m3fn without a scale")
+def codes_without_a_scale(folder):
+    return codes(folder)
+
+
+@cases("[codes.safetensors] expected w_scale for the tensor, its rows or its blocks of 128 x 128", "got [2,2]")
+def a_scale_of_another_shape(folder):
+    return codes(folder, w_scale=np.ones((2, 2), np.float32))
 
 
 @cases("[init.safetensors] expected 72 bytes of data, got 71 (truncated?)")
