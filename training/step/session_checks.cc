@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "graph/fp8/gemm_decision.h"
 #include "onnx_fp8/option_error.h"
+#include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
 #include "training/step/loss.h"
 #include "training/step/loss_values.h"
@@ -60,6 +61,26 @@ void CheckRelease(const SessionOptions& options) {
     throw OptionError(
         "`release_gradients`: expected `dtype` float32 or bfloat16, because "
         "the loss scale of float16 follows all gradients, got float16");
+  }
+}
+
+void CheckAccumulation(const SessionOptions& options, const LossSpec& loss) {
+  const std::string& by = options.grad_accum_by;
+  if (by == "batches") return;
+  if (by != "tokens") {
+    throw OptionError(
+        Concat("`grad_accum_by`: expected batches or tokens, got ", by));
+  }
+  if (!loss.kind.empty() && !FindLoss(loss.kind)) {
+    throw OptionError(
+        Concat("`grad_accum_by=tokens`: expected a loss of the table, got ",
+               loss.kind, ", whose mean may be over any number of labels"));
+  }
+  if (Fp8Spec{options.recipe, options.filter}.Uses(Scaling::kStatic)) {
+    throw OptionError(
+        "`grad_accum_by=tokens`: expected no static scales, because they are "
+        "made for gradients of means, got " +
+        RecipeText(options.recipe));
   }
 }
 

@@ -28,6 +28,11 @@ void CheckPatterns(const StepSource& source);
 // micro-batches. Errors: OptionError.
 void CheckRelease(const SessionOptions& options);
 
+// Micro steps can add up sums over labels if the loss says how many it counts,
+// and if no scale is made for gradients of means. Errors: OptionError, for
+// another value of grad_accum_by than "batches" or "tokens", too.
+void CheckAccumulation(const SessionOptions& options, const LossSpec& loss);
+
 // Ranks that divide parameters have no whole codes between steps. Errors:
 // OptionError, for another value than "fp8" or "float", too.
 void CheckPrimaryWeights(const SessionOptions& options);

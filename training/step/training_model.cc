@@ -289,6 +289,7 @@ StepSource MakeStepSource(const SessionOptions& options,
   CheckLossScaling(options.loss_scaling);
   CheckRelease(options);
   CheckPrimaryWeights(options);
+  if (!model.step) CheckAccumulation(options, model.loss);
   StepSource source{model.graph.get(),
                     model.loss,
                     options.optimizer,
@@ -310,6 +311,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                     {},
                     options.bucket_bytes,
                     model.step.get()};
+  source.sums_labels = options.grad_accum_by == "tokens";
   source.primary_weights = options.primary_weights == "fp8";
   if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
     source.sharded = ParametersToShard(*model.graph);
