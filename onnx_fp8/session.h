@@ -139,6 +139,11 @@ struct SessionOptions {
   bool overlap = true;
   // Micro-batches per optimizer step.
   int64_t grad_accum = 1;
+  // Loss and gradients of a step: the means over its micro-batches of their
+  // own means, "batches"; or means over all labels of the step that count,
+  // "tokens", as of one large batch. The latter needs a loss of the table, and
+  // no static scales.
+  std::string grad_accum_by = "batches";
   uint64_t seed = 0;
   // Called before the memory of a plan is allocated, as a rule after the model
   // was read and a graph was built; empty: nothing is called.
@@ -176,7 +181,7 @@ struct ScaleInfo {
 
 struct StepResult {
   int64_t step = 0;  // counts from 1
-  float loss = 0;    // before the update; mean over micro-batches
+  float loss = 0;    // before the update; mean by grad_accum_by
   // Global, before clipping; -1: not known, in a step of another program.
   float grad_norm = 0;
   float loss_scale = 0;  // float16: this step's; 0: none

@@ -30,11 +30,12 @@ class MeshRanks;
 struct TrainerSpec {
   // The folder of the run, see onnx_fp8/run_folder.h; "": nothing is written.
   std::string folder;
-  int64_t steps = 0;       // total, including earlier runs
-  int64_t grad_accum = 1;  // the session's value
-  int64_t save_every = 0;  // steps; 0: only at the end
-  int64_t keep_last = 2;   // checkpoints that stay, at least 1; older ones go
-  int64_t val_every = 0;   // steps; 0: ends of epochs, at least 50 steps apart
+  int64_t steps = 0;                      // total, including earlier runs
+  int64_t grad_accum = 1;                 // the session's value
+  std::string grad_accum_by = "batches";  // and this
+  int64_t save_every = 0;                 // steps; 0: only at the end
+  int64_t keep_last = 2;  // checkpoints that stay, at least 1; older ones go
+  int64_t val_every = 0;  // steps; 0: ends of epochs, at least 50 steps apart
   // "loss" or "accuracy": the checkpoint with the best one of a validation is
   // kept in folder/best too, as another folder of checkpoints. "": none is.
   std::string save_best;

@@ -57,6 +57,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
   SessionOptions ours = SessionOptionsOf(flags, model);
   ours.optimizer = options.optimizer;
   ours.grad_accum = options.grad_accum;
+  ours.grad_accum_by = options.grad_accum_by;
   ours.seed = options.seed;
   if (run) {
     ours.init = options.init;  // only drawn ones

@@ -38,6 +38,13 @@ const Option kRewriteOptions[] = {
      "1",
      {.min = 1, .max = 65536, .field = &SessionOptions::grad_accum}},
     {"Own",
+     "grad_accum_by",
+     OptionKind::kChoice,
+     "what the update's gradients are means over: the batches, each with its "
+     "own mean, or all labels that count (tokens)",
+     "batches",
+     {.choices = "batches|tokens", .field = &SessionOptions::grad_accum_by}},
+    {"Own",
      "ort_training",
      OptionKind::kFile,
      "instead of MODEL: a folder of onnxruntime.training.artifacts; `out` is "
@@ -56,7 +63,7 @@ CommandHelp RewriteHelp() {
            {"Forward model", {"Recipe", "Trained"}},
            {kStep,
             {"Loss", "Loss options", "Reading", "Loss scale", "Shapes",
-             "Optimizer", "grad_accum"}},
+             "Optimizer", "grad_accum", "grad_accum_by"}},
            {"Artifacts", {"ort_training"}}},
           {"onnx-fp8 rewrite model.onnx -o fp8.onnx --recipe tensorwise",
            "onnx-fp8 rewrite model.onnx -o step.onnx --recipe delayed --loss "

@@ -342,6 +342,7 @@ void TrainCommand::CreateSession() {
     throw OptionError("`loss` is missing: expected " + LossNames());
   }
   spec_.grad_accum = decided.grad_accum;
+  spec_.grad_accum_by = decided.grad_accum_by;
   spec_.lr = flags_.Has("lr") ? flags_.Number("lr") : decided.optimizer.lr;
   if (start_) start_->GoOn(*session_);
   std::vector<std::string> notes = session_->Notes();

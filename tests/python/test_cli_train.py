@@ -105,6 +105,24 @@ def test_gradient_accumulation_is_the_larger_batch(tmp_path):
     assert [parts[i] for i in (1, 2, 3)] == pytest.approx([whole[i] for i in (1, 2, 3)], rel=1e-5)
 
 
+def test_accumulation_by_tokens_is_the_larger_batch(tmp_path):
+    """Three of eight labels of the first batch do not count."""
+    data = write_random(tmp_path / "d.npz", 16)
+    arrays = dict(np.load(data))
+    arrays["labels"][:3] = -100
+    np.savez(data, **arrays)
+    flags = ["train", MLP, "--data", data, *CE, "--optimizer", "sgd", "--lr", 0.1, "--steps", 3, "--no-shuffle"]
+    run(*flags, "--batch-size", 16, "--out", tmp_path / "whole")
+    parts = ["--batch-size", 8, "--grad-accum", 2]
+    run(*flags, *parts, "--grad-accum-by", "tokens", "--out", tmp_path / "tokens")
+    run(*flags, *parts, "--out", tmp_path / "batches")
+    whole = [losses(tmp_path / "whole")[i] for i in (1, 2, 3)]
+    assert [losses(tmp_path / "tokens")[i] for i in (1, 2, 3)] == pytest.approx(whole, rel=1e-5)
+    assert [losses(tmp_path / "batches")[i] for i in (1, 2, 3)] != pytest.approx(whole, rel=1e-3)
+    done = run("train", "--resume", "--out", tmp_path / "batches", "--steps", 4, "--grad-accum-by", "tokens", code=1)
+    assert "was started with grad_accum_by batches, got tokens (--grad-accum-by)" in done.stderr
+
+
 def test_data_order(tmp_path):
     data = write_random(tmp_path / "d.npz", 16)
     flags = ["train", MLP, "--data", data, *CE, "--batch-size", 4, "--lr", 0, "--steps", 8]

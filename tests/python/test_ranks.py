@@ -87,6 +87,15 @@ def test_validation_and_accumulation(tmp_path):
     np.testing.assert_allclose(*validations, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shard", ["none", "optimizer", "parameters"])
+def test_accumulation_by_tokens_is_the_large_batch(tmp_path, shard):
+    """Of twelve samples, some of whose labels do not count."""
+    flags = ["train", GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--no-shuffle", "--optimizer", "sgd", "--lr", 0.1, "--steps", 3]
+    run(*flags, "--batch-size", 12, "--out", tmp_path / "whole")
+    ranks(2, *flags, "--batch-size", 4, "--grad-accum", 3, "--grad-accum-by", "tokens", "--shard", shard, "--out", tmp_path / "parts")
+    close(losses(tmp_path / "whole"), losses(tmp_path / "parts"), rtol=1e-5)
+
+
 @pytest.mark.parametrize("shard", ["none", "parameters"])
 def test_all_ranks_end_early_together(tmp_path, shard):
     """Only the first rank validates if the state is whole. A rate of zero: no validation is better than the first."""

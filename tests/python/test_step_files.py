@@ -294,7 +294,7 @@ def test_a_file_clips_by_the_norm_of_the_step_before(tmp_path):
 
 MICRO = [*((recipe, []) for recipe in ("off", "delayed", "delayed,update:micro",
                                        "rowwise")),
-         ("off", ["--clip-norm", "0.1:previous"])]
+         ("off", ["--clip-norm", "0.1:previous"]), ("off", ["--grad-accum-by", "tokens"])]
 
 
 @pytest.mark.parametrize("recipe,more", MICRO)

@@ -119,7 +119,7 @@ def test_steps_of_the_corpus(name, recipe, tmp_path):
 
 @pytest.mark.parametrize("recipe,more", [
     *((recipe, []) for recipe in ("off", "delayed", "delayed,update:micro", "rowwise")),
-    ("off", ["--clip-norm", "0.1:previous"]),
+    ("off", ["--clip-norm", "0.1:previous"]), ("delayed", ["--grad-accum-by", "tokens"]),
 ])
 def test_two_files_of_a_step_with_micro_batches(recipe, more, tmp_path):
     case = case_of("mlp", tmp_path)

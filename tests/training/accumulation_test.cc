@@ -3,6 +3,7 @@
 // Steps of several micro-batches: of one shape or of several, after errors.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,24 @@ TEST_P(Accumulation, OfABatchTwiceIsThatBatch) {
   auto two = TrainingSession::Create(options);
   for (uint64_t step = 0; step < 4; ++step) {
     TensorMap batch = Batch(step);
+    StepResult a = one->Step(batch, 1e-2);
+    StepResult b = two->Step(Batches{batch, batch}, 1e-2);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  ExpectSame(Weights(*one, dir), Weights(*two, dir));
+}
+
+// The same with four labels in each: sums over labels are exact multiples.
+TEST_P(Accumulation, ByTokensOfABatchTwiceIsThatBatch) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
+  auto one = TrainingSession::Create(options);
+  options.grad_accum = 2;
+  options.grad_accum_by = "tokens";
+  auto two = TrainingSession::Create(options);
+  for (uint64_t step = 0; step < 4; ++step) {
+    TensorMap batch = Batch(step, 4);
     StepResult a = one->Step(batch, 1e-2);
     StepResult b = two->Step(Batches{batch, batch}, 1e-2);
     EXPECT_EQ(a.loss, b.loss);
@@ -332,6 +351,133 @@ TEST_P(Shapes, PatternsMayMeanAParameterOfBigBatches) {
   }
   options_.optimizer.groups[0].pattern = "bgi.*";
   ExpectError([&] { Create(1)->Step(Batches{small}, 1); }, "\"bgi.*\"");
+}
+
+// Steps of a large batch, and of its parts with 2, 0 and 5 labels that count.
+class ByTokens : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_ = Options(WriteMlp(dir_, false));
+    options_.optimizer.kind = "sgd";
+    for (const auto& [size, ignored] :
+         {std::pair{6, 4}, std::pair{2, 2}, std::pair{5, 0}}) {
+      TensorMap part = Batch(static_cast<uint64_t>(size), size);
+      for (int i = 0; i < ignored; ++i) {
+        part.at("labels").data<int64_t>()[i] = -100;
+      }
+      parts_.push_back(part);
+    }
+    for (const char* name : {"x", "labels"}) {
+      Shape shape = parts_[0].at(name).shape();
+      shape[0] = 13;
+      Tensor all = Tensor::Allocate(parts_[0].at(name).dtype(), shape);
+      auto* to = static_cast<std::byte*>(all.raw());
+      for (const TensorMap& part : parts_) {
+        const Tensor& own = part.at(name);
+        std::memcpy(to, own.raw(), own.bytes());
+        to += own.bytes();
+      }
+      whole_[name] = all;
+    }
+  }
+
+  std::unique_ptr<TrainingSession> Create(const std::string& by) {
+    SessionOptions options = options_;
+    options.grad_accum = 3;
+    options.grad_accum_by = by;
+    return TrainingSession::Create(options);
+  }
+
+  // The largest difference of the weights after a step of rate 1. The losses
+  // and norms must agree as well.
+  double Difference(double tolerance) {
+    auto one = TrainingSession::Create(options_);
+    auto three = Create("tokens");
+    StepResult a = one->Step(whole_, 1), b = three->Step(parts_, 1);
+    EXPECT_FALSE(b.skipped) << b.cause;
+    EXPECT_NEAR(a.loss, b.loss, tolerance);
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, tolerance);
+    return Difference(Weights(*one, dir_), Weights(*three, dir_));
+  }
+
+  static double Difference(const TensorMap& a, const TensorMap& b) {
+    double most = 0;
+    for (const auto& [name, x] : a) {
+      for (int64_t i = 0; i < x.size(); ++i) {
+        most = std::max(most, std::abs(double{x.data<float>()[i]} -
+                                       double{b.at(name).data<float>()[i]}));
+      }
+    }
+    return most;
+  }
+
+  TempDir dir_;
+  SessionOptions options_;
+  Batches parts_;
+  TensorMap whole_;
+};
+
+TEST_F(ByTokens, IsTheLargeBatch) {
+  EXPECT_LT(Difference(1e-5), 1e-5);
+  // The mean of the means is another step.
+  auto one = TrainingSession::Create(options_);
+  auto means = Create("batches");
+  one->Step(whole_, 1);
+  means->Step(parts_, 1);
+  EXPECT_GT(Difference(Weights(*one, dir_), Weights(*means, dir_)), 1e-2);
+}
+
+TEST_F(ByTokens, ClassesMayHaveWeights) {
+  options_.loss.class_weights = {1, 0.25f, 3, 0.5f};
+  EXPECT_LT(Difference(1e-5), 1e-5);
+}
+
+TEST_F(ByTokens, LossesOfNumbersCountTheirElements) {
+  options_.loss.kind = "mse";
+  whole_["labels"] = Random({13, kClasses}, 5);
+  const float* from = whole_["labels"].data<float>();
+  for (TensorMap& part : parts_) {
+    part["labels"] =
+        Tensor::Allocate(DType::kFloat, {part["x"].dim(0), kClasses});
+    std::memcpy(part["labels"].raw(), from, part["labels"].bytes());
+    from += part["labels"].size();
+  }
+  EXPECT_LT(Difference(1e-5), 1e-5);
+}
+
+TEST_F(ByTokens, AScaleOfTheLossIsDividedOut) {
+  options_.dtype = DType::kFloat16;
+  options_.loss_scaling.init = 64;
+  EXPECT_LT(Difference(1e-2), 1e-2);
+}
+
+TEST_F(ByTokens, AStepWithoutALabelIsSkipped) {
+  auto session = Create("tokens");
+  TensorMap before = Weights(*session, dir_);
+  StepResult step = session->Step({parts_[1], parts_[1], parts_[1]}, 1);
+  EXPECT_TRUE(step.skipped);
+  EXPECT_EQ(step.cause, "no label of this batch counts");
+  ExpectSame(before, Weights(*session, dir_));
+  // The next one begins with no labels.
+  EXPECT_FALSE(session->Step(parts_, 0).skipped);
+}
+
+TEST_F(ByTokens, NeedsALossThatCounts) {
+  options_.grad_accum = 2;
+  options_.grad_accum_by = "labels";
+  ExpectError([&] { TrainingSession::Create(options_); },
+              "`grad_accum_by`: expected batches or tokens, got labels");
+  options_.grad_accum_by = "tokens";
+  options_.recipe = ParseRecipe("static");
+  ExpectError([&] { TrainingSession::Create(options_); },
+              "`grad_accum_by=tokens`: expected no static scales, because they "
+              "are made for gradients of means, got ");
+  options_.recipe = ParseRecipe("off");
+  auto graph = ReadModel(options_.model);
+  options_.loss.kind = "output:" + graph->outputs[0]->name;
+  ExpectError([&] { TrainingSession::Create(options_); },
+              "`grad_accum_by=tokens`: expected a loss of the table, got "
+              "output:");
 }
 
 // The first micro-batch has moved the statistics.

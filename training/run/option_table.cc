@@ -62,6 +62,11 @@ const Option kOptions[] = {
     Row("Steps", "epochs", kInt, "instead of `steps`", "", {.min = 1}),
     Row("Accumulation", "grad_accum", kInt, "batches per step", "1",
         {.min = 1, .max = 65536, .field = &O::grad_accum}),
+    Row("Accumulation", "grad_accum_by", kChoice,
+        "what a step's loss and gradients are means over: its batches, each "
+        "with its own mean, or all labels of the step that count, as of one "
+        "large batch (tokens)",
+        "batches", {.choices = "batches|tokens", .field = &O::grad_accum_by}),
     Row("Saves", "save_every", kInt, "steps between checkpoints", "100",
         {.min = 1}),
     Row("Saves", "keep_last", kInt,

@@ -119,6 +119,7 @@ constexpr FixedNote kFixedNotes[] = {
     {"seed", "`seed`"},
     {"batch_size", "`batch_size`"},
     {"grad_accum", "`grad_accum`"},
+    {"grad_accum_by", "`grad_accum_by`"},
     {"shuffle", "`no_shuffle`"},
     {"seq_len", "`seq_len`"},
     {"samples", "`data`"},
@@ -135,7 +136,8 @@ std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& path) {
 Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
   const DatasetSpec& files = data.spec();
   Notes notes = {{"seed", std::to_string(files.seed)},
-                 {"grad_accum", std::to_string(spec.grad_accum)}};
+                 {"grad_accum", std::to_string(spec.grad_accum)},
+                 {"grad_accum_by", spec.grad_accum_by}};
   if (files.source) return notes;  // the caller decides the batches
   notes["batch_size"] = std::to_string(files.batch_size);
   notes["shuffle"] = files.shuffle ? "yes" : "no";
@@ -508,6 +510,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   Notes notes = session.Restore(spec->folder);
   spec->validate_first = notes.contains(kValidationDue);
   ReadNotes(notes, StopCriterion(*spec), spec->folder, &spec->early_stop);
+  notes.emplace("grad_accum_by", "batches");  // older ones do not say it
   Notes ours = DataNotes(data, *spec);
   for (const auto& [key, option] : kFixedNotes) {
     auto it = notes.find(key);

@@ -15,8 +15,8 @@ constexpr uint64_t kDrawKey = 0x64726f706f757421;
 
 }  // namespace
 
-Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
-                     const Mesh& mesh) {
+LossOfRanks LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
+                          const Mesh& mesh) {
   Check(FindLoss(spec.kind) != nullptr, "[", graph.file,
         "] expected a loss of the table for several ranks, got ", spec.kind,
         ", whose mean may be over any number of labels");
@@ -34,7 +34,7 @@ Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
   Value* weight = b.Div(b.Cast(counted, loss->dtype), b.Cast(all, loss->dtype));
   Value* total = SumOver(b, b.Mul(mean, weight), mesh, kSampleAxes);
   graph.Rename(total, graph.FreshName("loss"));
-  return total;
+  return {total, all};
 }
 
 uint64_t DrawOfRank(uint64_t seed, uint64_t draw, int64_t data_rank) {

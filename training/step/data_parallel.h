@@ -14,14 +14,19 @@
 
 namespace onnx_fp8 {
 
+struct LossOfRanks {
+  Value* loss;     // of the whole batch
+  Value* counted;  // of all ranks: CountedLabels of loss.h
+};
+
 // The loss of the whole batch. `loss` is the mean over the labels of this
 // rank's share, of which none may count. Each mean has the weight
 // counted / (sum of counted over the ranks), so gradients by a rank's operands
 // add up to the gradients of one process. REQUIRES: a graph with that loss, of
 // concrete shapes. Errors: a loss that the model or a file computes, because
 // nobody knows over how many labels it is a mean.
-Value* LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
-                     const Mesh& mesh);
+LossOfRanks LossOverRanks(Graph& graph, Value* loss, const LossSpec& spec,
+                          const Mesh& mesh);
 
 // The number of the random draw `draw` of a run with that seed. Ranks with
 // other samples draw other numbers (MeshRanks::data_rank). One process draws

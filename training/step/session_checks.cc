@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "graph/fp8/gemm_decision.h"
 #include "onnx_fp8/option_error.h"
+#include "onnx_fp8/recipe_text.h"
 #include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
 #include "training/step/loss.h"
@@ -89,6 +90,26 @@ void CheckPatterns(const StepSource& source) {
   }
   CheckGroups(source.optimizer, trained, source.model->file);
   CheckPatterns(*source.model, source.fp8);
+}
+
+void CheckAccumulation(const SessionOptions& options, const LossSpec& loss) {
+  const std::string& by = options.grad_accum_by;
+  if (by == "batches") return;
+  if (by != "tokens") {
+    throw OptionError(
+        Concat("`grad_accum_by`: expected batches or tokens, got ", by));
+  }
+  if (!loss.kind.empty() && !FindLoss(loss.kind)) {
+    throw OptionError(
+        Concat("`grad_accum_by=tokens`: expected a loss of the table, got ",
+               loss.kind, ", whose mean may be over any number of labels"));
+  }
+  if (Fp8Spec{options.recipe, options.filter}.Uses(Scaling::kStatic)) {
+    throw OptionError(
+        "`grad_accum_by=tokens`: expected no static scales, because they are "
+        "made for gradients of means, got " +
+        RecipeText(options.recipe));
+  }
 }
 
 void CheckRate(double lr) {

@@ -29,6 +29,11 @@ void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 // FP8's filter that matches no initializer and no module.
 void CheckPatterns(const StepSource& source);
 
+// Micro steps can add up sums over labels if the loss says how many it counts,
+// and if no scale is made for gradients of means. Errors: OptionError, for
+// another value of grad_accum_by than "batches" or "tokens", too.
+void CheckAccumulation(const SessionOptions& options, const LossSpec& loss);
+
 // Another rate than a number of at least 0 would change all weights to NaN, or
 // move them uphill. Errors: OptionError.
 void CheckRate(double lr);

@@ -35,6 +35,8 @@ constexpr char kAccumulated[] = "micro.grad.";
 constexpr char kAmaxState[] = "micro.amax";
 // The number of micro-batches whose loss is a number.
 constexpr char kNumbersState[] = "micro.losses";
+// The number or the weight of labels over which losses are means.
+constexpr char kLabelsState[] = "micro.labels";
 
 // x of any rank that has parts of the parameters: the largest.
 Value* LargestOfParts(Graph& graph, Value* x,
@@ -82,6 +84,11 @@ void StepBuilder::StartApply(const MicroSums& micro) {
   graph.file = source_.model->file;
   graph.opset = source_.model->opset;
   Builder b(graph, "apply.");
+  Value* inverse = nullptr;
+  if (source_.sums_labels) {
+    numbers_ = AddSum(kLabelsState, DType::kFloat, {});
+    inverse = InverseOfLabels(b);
+  }
   for (const Value* original : source_.model->Initializers()) {
     const std::string& name = original->name;
     if (!micro.trained.contains(name)) continue;
@@ -107,10 +114,12 @@ void StepBuilder::StartApply(const MicroSums& micro) {
       sum = ReduceToShard(graph, sum, source_.mesh);
     }
     Value* share =
-        b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
+        inverse
+            ? b.Cast(inverse, param->dtype)
+            : b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
     shares_.push_back(GradientOf(param, b.Mul(sum, share)));
   }
-  numbers_ = AddSum(kNumbersState, DType::kFloat, {});
+  if (!numbers_) numbers_ = AddSum(kNumbersState, DType::kFloat, {});
   sums_.push_back(numbers_);
   AddLossScale();
   if (micro.amaxes) {
@@ -122,6 +131,12 @@ void StepBuilder::StartApply(const MicroSums& micro) {
   if (!step_.fp8.slots.empty() && !PerMicroBatch()) {
     AddScaleState(graph, source_.fp8.recipe, &step_.fp8);
   }
+}
+
+// Without a label that counts, the sums are 0 and the factor is 1.
+Value* StepBuilder::InverseOfLabels(Builder& b) const {
+  Value* none = b.Op("Equal", {numbers_, b.Scalar(0, numbers_)});
+  return b.Op("Reciprocal", {b.Add(numbers_, b.Cast(none, numbers_->dtype))});
 }
 
 void StepBuilder::Unroll(Graph& graph) { UnrollRecurrent(graph, &spending_); }
@@ -165,8 +180,25 @@ void StepBuilder::DivideLayers(Graph& graph) {
 
 void StepBuilder::ShareLoss(Graph& graph) {
   CheckSamplesAreApart(graph);
-  loss_ = LossOverRanks(graph, loss_, step_.loss_spec, source_.mesh);
+  const LossOfRanks shared =
+      LossOverRanks(graph, loss_, step_.loss_spec, source_.mesh);
+  loss_ = shared.loss;
   step_.loss = loss_->name;
+  if (SumsLabels()) counted_ = shared.counted;
+}
+
+Value* StepBuilder::Target() {
+  if (!SumsLabels()) return loss_;
+  Graph& graph = *step_.graph;
+  Builder b(graph, "micro.");
+  if (!counted_) {
+    const LossSpec& spec = step_.loss_spec;
+    counted_ = CountedLabels(b, spec, graph.Find(spec.label));
+  }
+  counted_ = b.Cast(counted_, DType::kFloat);
+  step_.counted = counted_->name;
+  AddOutput(counted_);
+  return b.Mul(loss_, b.Cast(counted_, loss_->dtype));
 }
 
 void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
@@ -182,8 +214,9 @@ void StepBuilder::Differentiate(Graph& graph, bool input_gradients) {
     }
   }
   AddLossScale();
-  BackwardResult backward = BuildBackward(
-      graph, loss_, wanted, *source_.evaluator, &spending_, loss_scale_.scale);
+  BackwardResult backward =
+      BuildBackward(graph, Target(), wanted, *source_.evaluator, &spending_,
+                    loss_scale_.scale);
   for (Value* value : wanted) {
     auto it = backward.gradient.find(value);
     if (it == backward.gradient.end()) continue;
@@ -262,9 +295,10 @@ void StepBuilder::Accumulate(Graph& graph) {
     Value* sum = AddGradientSum(*param, *grad->shape);
     graph.state.push_back({sum, b.Add(sum, grad)});
   }
-  Value* numbers = AddSum(kNumbersState, DType::kFloat, {});
-  Value* is_one = b.Cast(LossIsNumber(), DType::kFloat);
-  graph.state.push_back({numbers, b.Add(numbers, is_one)});
+  Value* numbers =
+      AddSum(counted_ ? kLabelsState : kNumbersState, DType::kFloat, {});
+  Value* more = counted_ ? counted_ : b.Cast(LossIsNumber(), DType::kFloat);
+  graph.state.push_back({numbers, b.Add(numbers, more)});
   amax_ = AmaxVector(graph, step_.fp8);
   if (!amax_) return;
   OutputAmaxes();

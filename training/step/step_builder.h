@@ -69,6 +69,13 @@ class StepBuilder {
   std::vector<const Value*> Roots() const;
   std::vector<std::string> LeftOut() const;
   bool PerMicroBatch() const;
+  bool SumsLabels() const {
+    return source_.sums_labels && step_.kind == StepKind::kMicro;
+  }
+  // Of kApply: the factor from sums over labels to means.
+  Value* InverseOfLabels(Builder& b) const;
+  // What the backward starts from: the mean loss, or the sum over labels.
+  Value* Target();
   Value* LossIsFinite();
   Value* LossIsNumber();
   void AddLossScale();
@@ -109,6 +116,8 @@ class StepBuilder {
   Spending spending_;
   StepGraph step_;
   Value* loss_ = nullptr;
+  // Of micro steps that add up sums over labels: labels that count, as a float.
+  Value* counted_ = nullptr;
   LossScale loss_scale_;         // of float16
   Value* seed_ = nullptr;        // of the backward
   Pairs pairs_;                  // wanted values with their gradients
@@ -118,7 +127,8 @@ class StepBuilder {
   std::vector<ParameterGradient> shares_;  // of kApply: parameters that are
                                            // updated
   std::vector<Value*> sums_;               // of kApply
-  Value* numbers_ = nullptr;  // of kApply: micro-batches with a loss
+  // Of kApply: micro-batches with a loss; or labels that count.
+  Value* numbers_ = nullptr;
   std::set<const Value*> gradient_sums_;
 };
 

@@ -73,6 +73,7 @@ StepNotes MakeNotes(const StepGraph& step, const SessionOptions& options,
   notes.settings = StepSettings(options);
   notes.values = {{"lr", step.lr},
                   {"loss", step.loss},
+                  {"counted", step.counted},
                   {"grad_norm", step.grad_norm},
                   {"ok", step.ok},
                   {"update_amax", step.update_amax},

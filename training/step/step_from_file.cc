@@ -23,8 +23,8 @@ namespace onnx_fp8 {
 namespace {
 
 // Purposes of values whose numbers a session reports, besides the loss.
-constexpr const char* kReported[] = {"grad_norm", "ok", "amax", "loss_scale",
-                                     "update_amax"};
+constexpr const char* kReported[] = {"counted", "grad_norm",  "ok",
+                                     "amax",    "loss_scale", "update_amax"};
 constexpr char kGradientSum[] = "micro.grad.";
 
 bool IsWeight(Role role) {
@@ -336,6 +336,7 @@ StepGraph StartFileStep(const StepSource& source, StepKind kind,
                           values, spending);
   Graph& graph = *step.graph;
   step.lr = notes.Value("lr");
+  step.counted = NumberOf(graph, notes, "counted", DType::kFloat);
   step.grad_norm = NumberOf(graph, notes, "grad_norm", DType::kFloat);
   step.ok = NumberOf(graph, notes, "ok", DType::kBool);
   step.loss_scale = NumberOf(graph, notes, "loss_scale", DType::kFloat);
@@ -408,8 +409,8 @@ Amaxes DropReports(StepGraph* step) {
            std::ranges::count(step->outputs, value->name) == 0;
   });
   for (std::string* report :
-       {&step->grad_norm, &step->ok, &step->amax, &step->loss_scale,
-        &step->update_amax, &step->lr}) {
+       {&step->counted, &step->grad_norm, &step->ok, &step->amax,
+        &step->loss_scale, &step->update_amax, &step->lr}) {
     report->clear();
   }
   return amaxes;
@@ -477,8 +478,13 @@ void KeepGradients(const FileStep& file, StepGraph* step) {
     bool scales = value->role == Role::kLossScale && IsFloat(value->dtype);
     if (scales) loss_scale = value;
   }
+  Value* factor = loss_scale;
+  if (Value* counted = graph.Find(step->counted)) {
+    Builder b(graph, "micro.");
+    factor = factor ? b.Mul(factor, counted) : counted;
+  }
   Amaxes amaxes = DropReports(step);
-  AddGradientOutputs(pairs, loss_scale, step);
+  AddGradientOutputs(pairs, factor, step);
   KeepAmaxes(amaxes, step);
 }
 

@@ -103,6 +103,9 @@ struct StepSource {
   // Whether the FP8 copies of weights live from one kTrain graph to the next
   // (graph/fp8/primary_weights.h).
   bool primary_weights = false;
+  // Whether micro steps add up sums over labels, not means (SessionOptions::
+  // grad_accum_by).
+  bool sums_labels = false;
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later
@@ -129,6 +132,9 @@ struct StepGraph {
   std::string loss;
   // Whether the loss is not a number only if no label of the batch counts.
   bool counts_labels = false;
+  // Float: the number or the weight of labels over which the loss is a mean, if
+  // that is the loss's weight in the step.
+  std::string counted;
   // The loss of the source, with the axis of its classes as the batch shows it:
   // later batches of a session may fit two axes.
   LossSpec loss_spec;

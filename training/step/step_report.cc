@@ -27,6 +27,7 @@ ReportLayout PackReport(const StepGraph& step, Graph& graph) {
   };
   add(step.loss, &layout.loss);
   layout.counts_labels = step.counts_labels;
+  add(step.counted, &layout.counted);
   add(step.grad_norm, &layout.grad_norm);
   add(step.ok, &layout.ok);
   add(step.loss_scale, &layout.loss_scale);
@@ -45,6 +46,7 @@ StepReport ReadReport(const ReportLayout& layout, const Tensor& report) {
   StepReport read;
   if (layout.loss >= 0) read.loss = at(layout.loss);
   read.no_labels = layout.counts_labels && read.loss && std::isnan(*read.loss);
+  if (layout.counted >= 0) read.weight = at(layout.counted);
   if (layout.grad_norm >= 0) read.grad_norm = at(layout.grad_norm);
   if (layout.loss_scale >= 0) read.loss_scale = at(layout.loss_scale);
   if (layout.update_amax >= 0) read.update_amax = at(layout.update_amax);
@@ -66,20 +68,21 @@ std::string NotFinite(const Tensor& report, int first,
 
 StepResult Summarize(const std::vector<StepReport>& reports) {
   StepResult result;
-  double sum = 0;
+  double sum = 0, weights = 0;
   int losses = 0;
   bool no_labels = false;
   for (const StepReport& report : reports) {
     no_labels |= report.no_labels;
     if (report.loss && !report.no_labels) {
-      sum += *report.loss;
+      sum += double{*report.loss} * double{report.weight};
+      weights += double{report.weight};
       ++losses;
     }
     if (result.cause.empty() && !report.not_finite.empty()) {
       result.cause = report.not_finite + " is not finite";
     }
   }
-  result.loss = static_cast<float>(sum / losses);
+  result.loss = static_cast<float>(sum / weights);
   result.grad_norm = reports.back().grad_norm;
   result.loss_scale = reports.back().loss_scale;
   result.update_amax = reports.back().update_amax;
@@ -101,10 +104,10 @@ StepResult Summarize(const std::vector<StepReport>& reports) {
 }
 
 void AddGradientOutputs(const std::vector<std::pair<Value*, Value*>>& pairs,
-                        Value* loss_scale, StepGraph* step) {
+                        Value* scale, StepGraph* step) {
   Graph& graph = *step->graph;
   Builder b(graph, "loss_scale.");
-  Value* inverse = loss_scale ? b.Op("Reciprocal", {loss_scale}) : nullptr;
+  Value* inverse = scale ? b.Op("Reciprocal", {scale}) : nullptr;
   for (auto [value, gradient] : pairs) {
     if (inverse) gradient = b.Mul(gradient, b.Cast(inverse, gradient->dtype));
     // Two values may share one gradient; each gets an output of its own.

@@ -131,6 +131,7 @@ constexpr Setting kSettings[] = {
     {"tie_copies", [](Options o) { return Text(o.tie_copies); }, "no_tie"},
     {"ties", [](Options o) { return Text(o.ties); }, "tie"},
     {"grad_accum", [](Options o) { return std::to_string(o.grad_accum); }},
+    {"grad_accum_by", [](Options o) { return o.grad_accum_by; }},
 };
 
 // Options that steps of older versions do not name, because they had none.
@@ -138,7 +139,8 @@ bool IsNewer(std::string_view option) {
   return option == "class_axis" || option == "ignore_index" ||
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
-         option == "moments" || option == "master" || option == "decay";
+         option == "moments" || option == "master" || option == "decay" ||
+         option == "grad_accum_by";
 }
 
 constexpr char kAdvice[] =
@@ -267,6 +269,9 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
   options->recipe = ParseRecipe(recipe);
   options->dtype = ParsePrecision(settings.at("dtype"), what);
   options->grad_accum = ParseCount(settings.at("grad_accum"), what);
+  auto by = settings.find("grad_accum_by");
+  options->grad_accum_by =
+      by == settings.end() ? defaults.grad_accum_by : by->second;
 }
 
 }  // namespace onnx_fp8

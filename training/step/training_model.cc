@@ -292,6 +292,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                           const Mesh& mesh, int64_t tensor_rank,
                           int64_t shard_rank) {
   CheckSettings(options);
+  if (!model.step) CheckAccumulation(options, model.loss);
   StepSource source{model.graph.get(),
                     model.loss,
                     options.optimizer,
@@ -313,6 +314,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                     {},
                     options.bucket_bytes,
                     model.step.get()};
+  source.sums_labels = options.grad_accum_by == "tokens";
   source.primary_weights = options.primary_weights == "fp8";
   if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
     source.sharded = ParametersToShard(*model.graph);

@@ -67,6 +67,15 @@ TEST(DataParallel, MicroBatchesTrainAsOneProcess) {
   ExpectLosses(one, TrainRanks(2, options, StepsOf(2))[0]);
 }
 
+TEST(DataParallel, MicroBatchesByTokensTrainAsOneProcess) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false));
+  options.grad_accum = 2;
+  options.grad_accum_by = "tokens";
+  const RankRun one = TrainSteps(options, StepsOf(2));
+  ExpectLosses(one, TrainRanks(2, options, StepsOf(2))[0]);
+}
+
 // The mean over elements has weights, too.
 TEST(DataParallel, MeanOverElements) {
   TempDir dir;
