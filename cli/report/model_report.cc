@@ -446,7 +446,7 @@ class Reporter {
     AddReport(paper.step, runner_);
     FitToKernels(*paper.step.graph, provider_.kernels, options_, *evaluator_,
                  runner_, choice_.execution);
-    KeepPrimaryWeights(Source(), &paper.step);
+    KeepPrimaryWeights(Source(), provider_.kernels, &paper.step);
     paper.plan =
         MakePlan(*paper.step.graph, provider_.kernels, provider_.device);
     paper.arena = paper.plan.arena_bytes;
@@ -494,7 +494,7 @@ class Reporter {
       AddReport(step, runner_);
       FitToKernels(*step.graph, provider_.kernels, options_, *evaluator_,
                    runner_, choice_.execution);
-      KeepPrimaryWeights(Source(), &step);
+      KeepPrimaryWeights(Source(), provider_.kernels, &step);
       if (!step.primary_weights.empty()) {
         report_.notes.push_back(step.primary_weights);
       }

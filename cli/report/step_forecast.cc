@@ -157,7 +157,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
     AddReport(paper.step, runner);
     FitToKernels(graph, provider.kernels, options, *evaluator, runner,
                  choice.execution);
-    KeepPrimaryWeights(own, &paper.step);
+    KeepPrimaryWeights(own, provider.kernels, &paper.step);
     paper.plan = MakePlan(graph, provider.kernels, provider.device);
     const RankMemory memory = MemoryOf(options, paper.step, paper.plan);
     paper.arena = memory.arena;
