@@ -16,15 +16,17 @@ namespace onnx_fp8 {
 // Operands and results of joined codecs follow (join_masters.h,
 // join_moments.h):
 //   [correction, or seed and update, of the parameter],
-//   [seed, update of moments], [scale of each moment] →
-//   [correction], [scale of each moment], [UpdateAmax's result]
+//   [seed, update of moments], [scale of each moment], [scale of codes] →
+//   [correction], [scale of each moment], [UpdateAmax's result],
+//   [codes of the parameter, their scale, amax]   (join_weight_codes.h)
 struct UpdateLayout {
   size_t moments;
   bool has_step;
   DType kept = DType::kUndefined;        // moments as bfloat16 or codes
   bool halves = false;                   // the parameter is a bfloat16
   DType correction = DType::kUndefined;  // of the parameter
-  bool measured = false;                 // the last result is UpdateAmax's
+  bool measured = false;                 // UpdateAmax's result is one
+  bool quantizes = false;  // so are FP8 codes of the new parameter
 
   size_t tensors() const { return 2 + moments; }
   // The first operand of the parameter's codec.
@@ -40,10 +42,13 @@ struct UpdateLayout {
   bool draws() const { return coded_moments() && has_step; }
   size_t scales() const { return IsFloat8(kept) ? moments : 0; }
   size_t scales_in() const { return seed() + (draws() ? 2 : 0); }
-  size_t inputs() const { return scales_in() + scales(); }
+  size_t code_scale_in() const { return scales_in() + scales(); }
+  size_t inputs() const { return code_scale_in() + (quantizes ? 1 : 0); }
   size_t correction_out() const { return 1 + moments; }
   size_t scales_out() const { return correction_out() + (splits() ? 1 : 0); }
   size_t amax_out() const { return scales_out() + scales(); }
+  size_t codes_out() const { return amax_out() + (measured ? 1 : 0); }
+  size_t outputs() const { return codes_out() + (quantizes ? 3 : 0); }
 };
 
 // Errors: a correction of another dtype.
@@ -62,14 +67,15 @@ inline UpdateLayout LayoutOf(const KernelContext& ctx, size_t moments,
           "[", ctx.Where(), "] expected a correction of int8 or int16, got ",
           Name(layout.correction));
   }
-  layout.measured =
-      layout.draws() && ctx.num_outputs() == layout.amax_out() + 1;
+  layout.quantizes = ctx.Has("to");
+  layout.measured = layout.draws() && ctx.num_outputs() == layout.outputs() + 1;
   return layout;
 }
 
 // KernelTraits::in_place of all layouts of an update. A pair of one layout may
 // name other tensors in another layout. These have elements of other sizes,
-// which never share memory, or the result is the amax, which is written last.
+// which never share memory, or they are the scale of codes, which a kernel
+// reads before it writes anything, or an amax, which it writes last.
 inline std::vector<std::pair<int, int>> UpdatesInPlace(size_t moments,
                                                        bool has_step) {
   std::vector<std::pair<int, int>> pairs;

@@ -353,7 +353,7 @@ struct KeptStep {
         MakeStepSource(options, model, *evaluator, runner, mesh);
     step = BuildStepGraph(source, StepKind::kTrain, {{"x", {6, kIn}}});
     FitToKernels(*step.graph, provider->Kernels(), options, *evaluator, runner);
-    maker = KeepPrimaryWeights(source, &step);
+    maker = KeepPrimaryWeights(source, provider->Kernels(), &step);
   }
 
   SessionOptions options;
@@ -390,6 +390,47 @@ TEST(PrimaryWeights, AreTheCodesOfTheWeightsBehindTheStep) {
       for (const auto& [name, tensor] : codes) want[name] = fresh.at(name);
       ExpectSame(codes, want);
     }
+  }
+}
+
+int64_t UpdatesWithCodes(const KeptStep& kept) {
+  int64_t updates = 0;
+  for (const Node& node : kept.step.graph->nodes()) {
+    updates += node.IsOurs("AdamW") && node.Has("to");
+  }
+  return updates;
+}
+
+// A scale of the weight itself, an update beside the backward and a part of a
+// weight keep the quantizer behind the update.
+TEST(PrimaryWeights, UpdatesMakeTheCodesOfDelayedScales) {
+  TempDir dir;
+  const std::string model = WriteMlp(dir, false);
+  const SessionOptions delayed = Options(model, "delayed");
+  EXPECT_EQ(UpdatesWithCodes(KeptStep(delayed, {})), 2);
+  EXPECT_EQ(UpdatesWithCodes(KeptStep(Options(model, "tensorwise"), {})), 0);
+  SessionOptions other = delayed;
+  other.optimizer.release_gradients = true;
+  EXPECT_EQ(UpdatesWithCodes(KeptStep(other, {})), 0);
+  other = delayed;
+  other.shard.what = Sharding::kOptimizer;
+  EXPECT_EQ(UpdatesWithCodes(KeptStep(other, {.dp = 2})), 0);
+}
+
+TEST(PrimaryWeights, UpdatesThatMakeCodesChangeNoBit) {
+  TempDir dir;
+  SessionOptions options =
+      WithPrimary(Options(WriteMlp(dir, false), "delayed"));
+  options.optimizer.moments = "bfloat16";
+  for (const char* master : {"float32", "split8", "bfloat16"}) {
+    SCOPED_TRACE(master);
+    options.optimizer.master = master;
+    options.skip_passes = {};
+    const PrimaryRun joined = RunOf(options, FourSteps());
+    options.skip_passes = {"JoinWeightCodes"};
+    const PrimaryRun apart = RunOf(options, FourSteps());
+    EXPECT_EQ(joined.losses, apart.losses);
+    ExpectSame(joined.state, apart.state);
   }
 }
 

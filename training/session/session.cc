@@ -660,7 +660,7 @@ class Session : public TrainingSession {
       sum.Add(update, nullptr);
       copies = SplitQuantizer(graph, options_.shard.what, runner_);
     } else {
-      copies = KeepPrimaryWeights(source, &paper.step);
+      copies = KeepPrimaryWeights(source, kernels, &paper.step);
     }
     if (copies) sum.AddCopies(plan(*copies));
     paper.plan = plan(graph);
@@ -729,7 +729,8 @@ class Session : public TrainingSession {
   // Takes the quantization of weights out of a step; null: it stays there, or
   // there is none.
   std::shared_ptr<Quantizer> TakeQuantizer(StepGraph* step) {
-    std::shared_ptr<Graph> copies = KeepPrimaryWeights(source_, step);
+    std::shared_ptr<Graph> copies =
+        KeepPrimaryWeights(source_, provider_->Kernels(), step);
     if (step->kind == StepKind::kMicro) {
       copies = SplitQuantizer(*step->graph, options_.shard.what, runner_);
     }

@@ -34,7 +34,8 @@ PaperStep PlanOnPaper(StepGraph step, const StepSource& source,
   const auto plan_of = [&](Graph& planned) {
     return MakePlan(planned, provider.kernels, provider.device);
   };
-  const std::shared_ptr<Graph> maker = KeepPrimaryWeights(source, &paper.step);
+  const std::shared_ptr<Graph> maker =
+      KeepPrimaryWeights(source, provider.kernels, &paper.step);
   paper.plan = plan_of(graph);
   paper.arena = paper.plan.arena_bytes;
   if (maker) paper.arena = std::max(paper.arena, plan_of(*maker).arena_bytes);

@@ -49,6 +49,7 @@
 #include "providers/passes/join_masters.h"
 #include "providers/passes/join_moments.h"
 #include "providers/passes/join_orientations.h"
+#include "providers/passes/join_weight_codes.h"
 #include "providers/passes/k_major.h"
 #include "providers/passes/mx_scales.h"
 #include "providers/passes/pad_operands.h"
@@ -327,6 +328,13 @@ Passes KernelPasses(const KernelRegistry& kernels,
   return list;
 }
 
+// Behind the pass that makes FP8 copies of weights state. `kernels` must
+// outlive them.
+Passes WeightCodePasses(const KernelRegistry& kernels) {
+  return {{"JoinWeightCodes", [&](Graph& g) { JoinWeightCodes(g, kernels); },
+           kMaySkip}};
+}
+
 // The passes know the weights of linear layers by their role, and masks by
 // values that depend on no weight.
 void MarkWeights(Graph& graph) {
@@ -512,6 +520,7 @@ std::vector<std::string> PassesToSkip() {
   Append(&list, StepPasses(step, source, StepKind::kTrain, false));
   Append(&list, CleanUp());
   Append(&list, KernelPasses(kernels, options, nullptr));
+  Append(&list, WeightCodePasses(kernels));
   std::vector<std::string> names;
   for (const Pass& pass : list) {
     if (pass.may_skip) names.push_back(pass.name);
@@ -659,6 +668,7 @@ std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
 }
 
 std::shared_ptr<Graph> KeepPrimaryWeights(const StepSource& source,
+                                          const KernelRegistry& kernels,
                                           StepGraph* step) {
   if (!source.primary_weights) return nullptr;
   if (step->kind == StepKind::kMicro) step->primary_weights = kMicroCopies;
@@ -670,7 +680,13 @@ std::shared_ptr<Graph> KeepPrimaryWeights(const StepSource& source,
         [&](const std::string& hint) { return StateName(*source.model, hint); },
         source.optimizer.release_gradients);
   };
-  source.runner->Run({{"KeepPrimaryWeights", keep}}, *step->graph);
+  Passes list = {{"KeepPrimaryWeights", keep}};
+  // An update beside the backward can't wait for a scale, which all of the
+  // backward decides.
+  if (!source.optimizer.release_gradients) {
+    Append(&list, WeightCodePasses(kernels));
+  }
+  source.runner->Run(list, *step->graph);
   step->weight_copies = kept.copies;
   step->primary_weights = PrimaryRemark(kept);
   if (kept.maker) step->set_aside = SetAside(*kept.maker, *step->graph);

@@ -83,8 +83,10 @@ std::shared_ptr<Graph> SplitQuantizer(Graph& graph, Sharding sharding,
 // If the source wants it, a kTrain graph keeps FP8 copies of weights as state
 // (graph/fp8/primary_weights.h). Returns the graph that makes them anew; null:
 // there are none. A kMicro graph only gets a remark: its session keeps copies
-// of its own. Comes behind FitToKernels.
+// of its own. Updates that end the step make the codes (JoinWeightCodes), if
+// their kernels can. Comes behind FitToKernels.
 std::shared_ptr<Graph> KeepPrimaryWeights(const StepSource& source,
+                                          const KernelRegistry& kernels,
                                           StepGraph* step);
 
 }  // namespace onnx_fp8

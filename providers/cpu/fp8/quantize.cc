@@ -29,15 +29,14 @@ void CheckQuantize(const KernelContext& ctx) {
         " and ", q_max);
 }
 
-namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// The factor of x that makes the largest |x| q_max.
 float QuantizingFactor(float q_max, float amax) {
   double ratio = static_cast<double>(q_max) / std::max(amax, 1e-12f);
   return static_cast<float>(ratio);
 }
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The amax that the ops report.
 Tensor ReportedAmax(const Amax& amax) {

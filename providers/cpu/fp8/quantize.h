@@ -9,4 +9,7 @@ namespace onnx_fp8 {
 // is no 8-bit float, or `q_max` is not positive.
 void CheckQuantize(const KernelContext& ctx);
 
+// The factor of x that makes the largest |x| q_max.
+float QuantizingFactor(float q_max, float amax);
+
 }  // namespace onnx_fp8

@@ -12,6 +12,7 @@
 
 #include "graph/moment_shapes.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/fp8/code_writer.h"
 #include "providers/cpu/math/master_codec.h"
 #include "providers/cpu/math/moment_codec.h"
 #include "providers/cpu/math/round_stochastic.h"
@@ -58,13 +59,13 @@ bool IsLike(const Tensor& t, DType dtype, const Shape& shape) {
 
 // Errors: an operand or a result of another number, dtype or shape.
 void CheckOperands(KernelContext& ctx, const UpdateLayout& layout) {
-  const size_t inputs = layout.inputs(), outputs = layout.amax_out();
-  Check(ctx.num_inputs() == inputs &&
-            ctx.num_outputs() == outputs + (layout.measured ? 1 : 0),
-        "[", ctx.Where(), "] expected ", inputs, " inputs and ", outputs,
-        " outputs");
+  const size_t inputs = layout.inputs(), amax = layout.amax_out();
+  Check(ctx.num_inputs() == inputs && ctx.num_outputs() == layout.outputs(),
+        "[", ctx.Where(), "] expected ", inputs, " inputs and ",
+        layout.outputs(), " outputs");
   const Wanted wanted = WantedBy(ctx, layout);
   auto fits = [&](const Tensor& t, size_t i) {
+    if (i >= layout.code_scale_in()) return IsLike(t, DType::kFloat, {});
     if (i >= layout.scales_in()) return IsLike(t, DType::kFloat, wanted.scales);
     if (layout.splits() && i == layout.master()) {
       return IsLike(t, layout.correction, wanted.shape);
@@ -79,9 +80,10 @@ void CheckOperands(KernelContext& ctx, const UpdateLayout& layout) {
         i < layout.tensors() || (layout.splits() && i == layout.master());
     Check(fits(ctx.In(i), i), "[", ctx.Where(), "] expected input ", i,
           " of shape ",
-          tensor                    ? ToString(wanted.shape)
-          : i >= layout.scales_in() ? ToString(wanted.scales)
-                                    : "[]",
+          tensor ? ToString(wanted.shape)
+          : i >= layout.scales_in() && i < layout.code_scale_in()
+              ? ToString(wanted.scales)
+              : "[]",
           ", got ", Name(ctx.In(i).dtype()), ToString(ctx.In(i).shape()));
   }
   auto is_result = [&](size_t i) {
@@ -90,13 +92,19 @@ void CheckOperands(KernelContext& ctx, const UpdateLayout& layout) {
     if (i >= layout.correction_out()) return fits(t, layout.master());
     return IsLike(t, i == 0 ? ctx.In(0).dtype() : wanted.moment, wanted.shape);
   };
-  for (size_t i = 0; i < outputs; ++i) {
+  for (size_t i = 0; i < amax; ++i) {
     Check(ctx.HasOut(i) && is_result(i), "[", ctx.Where(), "] expected output ",
           i, " like the parameter");
   }
-  if (!layout.measured) return;
-  Check(ctx.HasOut(outputs) && IsLike(ctx.Out(outputs), DType::kFloat, {}), "[",
-        ctx.Where(), "] expected output ", outputs, " as a float of rank 0");
+  const auto code = static_cast<DType>(ctx.Int("to", 0));
+  for (size_t i = amax; i < layout.outputs(); ++i) {
+    const bool codes = layout.quantizes && i == layout.codes_out();
+    const DType dtype = codes ? code : DType::kFloat;
+    const Shape shape = codes ? wanted.shape : Shape{};
+    Check(ctx.HasOut(i) && IsLike(ctx.Out(i), dtype, shape), "[", ctx.Where(),
+          "] expected output ", i, " as a ", Name(dtype), " of rank ",
+          shape.size());
+  }
 }
 
 // Checks all operands and results of a node.
@@ -166,6 +174,14 @@ Kept<MasterCodec> ParameterOf(KernelContext& ctx, const UpdateLayout& layout,
   return {nullptr, nullptr, codec};
 }
 
+// The parameter behind the update.
+Kept<MasterCodec> NewNumbers(Kept<MasterCodec> p) {
+  p.in = p.out;
+  p.codec.in = p.codec.out;
+  p.codec.correction_in = p.codec.correction_out;
+  return p;
+}
+
 // Whole blocks of codes lie in one piece.
 MomentBlocks BlocksOf(const KernelContext& ctx, const UpdateLayout& layout) {
   if (layout.scales() > 0) return MomentBlocksOf(ctx.In(0).shape());
@@ -216,6 +232,55 @@ bool IsTaken(T grad) {
   return grad - grad == 0;
 }
 
+CodeFormat CodeFormatOf(const KernelContext& ctx, const UpdateLayout& layout) {
+  const CodeFormat format = {
+      .to = static_cast<DType>(ctx.Int("to", 0)),
+      .round_to = static_cast<DType>(
+          ctx.Int("round_to", static_cast<int64_t>(DType::kFloat))),
+      .q_max = ctx.Float("q_max", 0),
+      .scale_in = ctx.In(layout.code_scale_in()).data<float>()[0]};
+  Check(IsFloat8(format.to) && format.q_max > 0, "[", ctx.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
+        " and ", format.q_max);
+  Check(format.round_to == DType::kFloat || IsHalf(format.round_to), "[",
+        ctx.Where(), "] expected to round to 16 bits, got ",
+        Name(format.round_to));
+  return format;
+}
+
+// Calls update(codes), or keeps all if the step is skipped. `codes`: writes
+// codes of the new parameter; null: nobody asks for them.
+template <typename Update>
+void RunUpdate(KernelContext& ctx, const UpdateLayout& layout, const Scalars& s,
+               Update update) {
+  if (!layout.quantizes) return s.ok ? update(nullptr) : KeepAll(ctx, layout);
+  CodeWriter codes(CodeFormatOf(ctx, layout),
+                   ctx.Out(layout.codes_out()).raw());
+  const auto p = NewNumbers(ParameterOf(ctx, layout, s));
+  auto for_numbers = [&](auto fn) {
+    ForMomentPieces(BlocksOf(ctx, layout), [&](int64_t begin, int64_t n) {
+      float weights[kMomentPiece];
+      fn(p.Read(begin, n, weights), begin, n);
+    });
+  };
+  if (s.ok) {
+    update(&codes);
+  } else {
+    KeepAll(ctx, layout);
+    for_numbers([&](const float* x, int64_t begin, int64_t n) {
+      codes.Add(x, begin, n);
+    });
+  }
+  if (!codes.knows_scale()) {
+    codes.SetOwnScale();
+    for_numbers([&](const float* x, int64_t begin, int64_t n) {
+      codes.Encode(x, begin, n);
+    });
+  }
+  ctx.Out(layout.codes_out() + 1).data<float>()[0] = codes.scale();
+  ctx.Out(layout.codes_out() + 2).data<float>()[0] = codes.amax();
+}
+
 // In the loops below an output may be an input, but only at the same index.
 // `omp simd` promises that to the compiler.
 
@@ -250,12 +315,12 @@ SgdRule<T> SgdRuleOf(const KernelContext& ctx, const Scalars& s) {
 }
 
 template <Momentum kMomentum>
-void SgdCoded(KernelContext& ctx, const UpdateLayout& layout,
-              const Scalars& s) {
+void SgdCoded(KernelContext& ctx, const UpdateLayout& layout, const Scalars& s,
+              CodeWriter* codes) {
   constexpr bool kKeeps = kMomentum != Momentum::kNone;
   const auto rule = SgdRuleOf<float>(ctx, s);
   const float* dp = ctx.In(1).data<float>();
-  const auto p = ParameterOf(ctx, layout, s);
+  const auto p = ParameterOf(ctx, layout, s), after = NewNumbers(p);
   Kept<MomentCodec> b = {};
   if (kKeeps) b = MomentOf(ctx, layout, s, 0);
   ForMomentPieces(BlocksOf(ctx, layout), [=](int64_t begin, int64_t n) {
@@ -266,6 +331,7 @@ void SgdCoded(KernelContext& ctx, const UpdateLayout& layout,
                                   kKeeps ? b.Place(begin, buffer) : nullptr, n);
     p.Write(weights, begin, n);
     if (kKeeps) b.Write(buffer, begin, n);
+    if (codes) codes->Add(after.Read(begin, n, weights), begin, n);
   });
 }
 
@@ -289,18 +355,20 @@ template <bool kKeeps>
 void Sgd(KernelContext& ctx) {
   const UpdateLayout layout = LayoutOf(ctx, kKeeps, false);
   const Scalars s = ReadScalars(ctx, layout);
-  if (!s.ok) return KeepAll(ctx, layout);
   const bool nesterov = ctx.Int("nesterov", 0) != 0;
-  if (layout.coded()) {
-    if constexpr (!kKeeps) return SgdCoded<Momentum::kNone>(ctx, layout, s);
-    return nesterov ? SgdCoded<Momentum::kNesterov>(ctx, layout, s)
-                    : SgdCoded<Momentum::kPlain>(ctx, layout, s);
-  }
-  DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
-    if constexpr (!kKeeps) return SgdStep<T, Momentum::kNone>(ctx, s);
-    auto* run = nesterov ? SgdStep<T, Momentum::kNesterov>
-                         : SgdStep<T, Momentum::kPlain>;
-    run(ctx, s);
+  RunUpdate(ctx, layout, s, [&](CodeWriter* codes) {
+    if (layout.coded() || codes) {
+      auto* run = !kKeeps    ? SgdCoded<Momentum::kNone>
+                  : nesterov ? SgdCoded<Momentum::kNesterov>
+                             : SgdCoded<Momentum::kPlain>;
+      return run(ctx, layout, s, codes);
+    }
+    DispatchFloat(ctx.In(0).dtype(), ctx.Where(), [&]<typename T>() {
+      auto* run = !kKeeps    ? SgdStep<T, Momentum::kNone>
+                  : nesterov ? SgdStep<T, Momentum::kNesterov>
+                             : SgdStep<T, Momentum::kPlain>;
+      run(ctx, s);
+    });
   });
 }
 
@@ -381,11 +449,11 @@ class UpdateMeter {
 };
 
 template <bool kDecoupled>
-void AdamCoded(KernelContext& ctx, const UpdateLayout& layout,
-               const Scalars& s) {
+void AdamCoded(KernelContext& ctx, const UpdateLayout& layout, const Scalars& s,
+               CodeWriter* codes) {
   const AdamRule<float, kDecoupled> rule(ctx, s);
   const float* dp = ctx.In(1).data<float>();
-  const auto p = ParameterOf(ctx, layout, s);
+  const auto p = ParameterOf(ctx, layout, s), after = NewNumbers(p);
   const auto m = MomentOf(ctx, layout, s, 0), v = MomentOf(ctx, layout, s, 1);
   const bool measured = layout.measured;
   UpdateMeter<float> meter(ctx, s.step);
@@ -400,6 +468,7 @@ void AdamCoded(KernelContext& ctx, const UpdateLayout& layout,
     p.Write(weights, begin, n);
     m.Write(means, begin, n);
     v.Write(squares, begin, n);
+    if (codes) codes->Add(after.Read(begin, n, weights), begin, n);
   });
   if (measured) ctx.Out(layout.amax_out()).data<float>()[0] = meter.Amax();
 }
@@ -424,10 +493,13 @@ template <bool kDecoupled>
 void Adam(KernelContext& ctx) {
   const UpdateLayout layout = LayoutOf(ctx, 2, true);
   const Scalars s = ReadScalars(ctx, layout);
-  if (!s.ok) return KeepAll(ctx, layout);
-  if (layout.coded()) return AdamCoded<kDecoupled>(ctx, layout, s);
-  DispatchFloat(ctx.In(0).dtype(), ctx.Where(),
-                [&]<typename T>() { AdamStep<T, kDecoupled>(ctx, s); });
+  RunUpdate(ctx, layout, s, [&](CodeWriter* codes) {
+    if (layout.coded() || codes) {
+      return AdamCoded<kDecoupled>(ctx, layout, s, codes);
+    }
+    DispatchFloat(ctx.In(0).dtype(), ctx.Where(),
+                  [&]<typename T>() { AdamStep<T, kDecoupled>(ctx, s); });
+  });
 }
 
 // Inputs: two moments, step.

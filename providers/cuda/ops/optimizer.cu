@@ -4,6 +4,7 @@
 // bodies. One kernel updates many tensors. Numbers that are computed once per
 // tensor are computed in double, by one thread, before the others run. Traffic:
 // each operand is read once, each result is written once.
+#include <algorithm>
 #include <cmath>
 
 #include "base/master_codes.h"
@@ -15,6 +16,7 @@
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/load_store.h"
 #include "providers/cuda/core/many.h"
+#include "providers/cuda/core/result.h"
 #include "providers/cuda/core/rows.h"
 #include "providers/kernel.h"
 #include "providers/ops/element_places.h"
@@ -34,9 +36,14 @@ struct Settings {
   Rule rule;
   bool nesterov;
   Master master;
-  bool codes;           // moments are codes
-  Storage moments;      // how they are kept if they are none
-  bool measured;        // UpdateAmax is a result
+  bool codes;       // moments are codes
+  Storage moments;  // how they are kept if they are none
+  bool measured;    // UpdateAmax is a result
+  // FP8 codes of the new parameter are results: their format, and the floats
+  // that they are made of.
+  bool quantizes, e4m3;
+  Storage rounded;
+  float q_max;
   const int64_t* step;  // null without Adam
   const float *lr, *grad_scale;
   const bool* ok;
@@ -62,6 +69,19 @@ struct Space {
   // correction.
   DeviceAmax largest;
 };
+
+// FP8 codes of the new parameter. It lies behind the Space, if there are any.
+struct Codes {
+  uint8_t* q;
+  float *scale_out, *amax_out;
+  float scale;  // 0: the parameter's own counts
+  DeviceAmax amax;
+};
+
+__device__ Codes* CodesBehind(Space* space) {
+  static_assert(sizeof(Space) % alignof(Codes) == 0);
+  return reinterpret_cast<Codes*>(space + 1);
+}
 
 // What a tensor's factors come from.
 struct Tuning {
@@ -137,6 +157,23 @@ __global__ void __launch_bounds__(kThreads)
   *own.space = {f, {0, 0}};
 }
 
+struct CodesOfTensor {
+  Codes codes;
+  const float* scale_in;
+  Space* space;
+};
+
+// Reads the given scales before a result may lie there.
+__global__ void __launch_bounds__(kThreads)
+    CodesKernel(Many<CodesOfTensor> many) {
+  int i = static_cast<int>(threadIdx.x);
+  if (i >= many.count) return;
+  const CodesOfTensor own = many.tensors[i];
+  Codes codes = own.codes;
+  codes.scale = *own.scale_in;
+  *CodesBehind(own.space) = codes;
+}
+
 // UpdateAmax's result. 0 in a skipped step.
 __device__ void WriteAmax(const bool* ok, const Space& space, float* amax) {
   uint32_t bits = space.largest.non_finite ? 0x7F800000u : space.largest.finite;
@@ -178,27 +215,26 @@ __device__ float LoadParameter(Master master, const Parameter& x, int64_t i) {
 }
 
 template <typename T>
-__device__ void StoreSplit(const Parameter& x, int64_t i, float p) {
-  const auto code = EncodeMaster<8 * sizeof(T)>(__float_as_uint(p));
+__device__ float StoreSplit(const Parameter& x, int64_t i, float p) {
+  constexpr int kBits = 8 * sizeof(T);
+  const auto code = EncodeMaster<kBits>(__float_as_uint(p));
   static_cast<uint16_t*>(x.out)[i] = code.half;
   static_cast<T*>(x.correction_out)[i] = static_cast<T>(code.correction);
+  return __uint_as_float(DecodeMaster<kBits>(code.half, code.correction));
 }
 
-__device__ void StoreParameter(Master master, const Parameter& x, int64_t i,
-                               float p, const Factors& f) {
-  switch (master) {
-    case Master::kFloat:
-      static_cast<float*>(x.out)[i] = p;
-      return;
-    case Master::kDrawn:
-      static_cast<uint16_t*>(x.out)[i] =
-          RoundStochastic(p, i, f.places, f.master_key);
-      return;
-    case Master::kSplit8:
-      return StoreSplit<int8_t>(x, i, p);
-    case Master::kSplit16:
-      return StoreSplit<int16_t>(x, i, p);
+// Returns the number that is kept.
+__device__ float StoreParameter(Master master, const Parameter& x, int64_t i,
+                                float p, const Factors& f) {
+  if (master == Master::kSplit8) return StoreSplit<int8_t>(x, i, p);
+  if (master == Master::kSplit16) return StoreSplit<int16_t>(x, i, p);
+  if (master == Master::kFloat) {
+    static_cast<float*>(x.out)[i] = p;
+    return p;
   }
+  const uint16_t half = RoundStochastic(p, i, f.places, f.master_key);
+  static_cast<uint16_t*>(x.out)[i] = half;
+  return __uint_as_float(uint32_t{half} << 16);
 }
 
 template <typename T>
@@ -275,6 +311,33 @@ __device__ void CopyMoment(Storage storage, const void* from, void* to,
   CopyElement<uint16_t>(from, to, i);
 }
 
+__device__ uint8_t CodeOfParameter(const Settings& s, float x, float factor) {
+  return static_cast<uint8_t>(s.e4m3 ? EncodeProduct<true>(x, factor)
+                                     : EncodeProduct<false>(x, factor));
+}
+
+// What a thread has seen.
+struct Seen {
+  AmaxPart update, parameter;
+
+  // `p`: the number that is kept.
+  __device__ void AddParameter(const Settings& s, Space* space, int64_t i,
+                               float p) {
+    if (!s.quantizes) return;
+    const Codes* codes = CodesBehind(space);
+    const float x = Rounded(s.rounded, p);
+    parameter.Add(x);
+    if (codes->scale == 0) return;
+    codes->q[i] = CodeOfParameter(s, x, 1.0f / codes->scale);
+  }
+
+  // All threads of the block call it.
+  __device__ void AddOfBlock(const Settings& s, Space* space) const {
+    update.AddOfBlock(s.measured ? &space->largest : nullptr);
+    parameter.AddOfBlock(s.quantizes ? &CodesBehind(space)->amax : nullptr);
+  }
+};
+
 // A skipped step, or a gradient that is not finite: results are operands.
 __device__ void Keep(const Settings& s, const State& x, int64_t i) {
   KeepParameter(s.master, x.p, i);
@@ -283,22 +346,21 @@ __device__ void Keep(const Settings& s, const State& x, int64_t i) {
 }
 
 __device__ void UpdateElement(const Settings& s, const State& x, int64_t i,
-                              AmaxPart& seen) {
+                              Seen& seen) {
   const Factors& f = x.space->factors;
   Weight now = {.p = LoadParameter(s.master, x.p, i)};
   if (x.m) now.m = Load({x.m, s.moments}, i);
   if (x.v) now.v = Load({x.v, s.moments}, i);
   bool taken = *s.ok && isfinite(x.g[i]);
   if (taken) MoveWeight(s, f, x.g[i], now);
-  if (s.measured) seen.Add(SizeOf(s, f, now.m, now.v));
-  if (!taken) return Keep(s, x, i);
-  StoreParameter(s.master, x.p, i, now.p, f);
-  StoreMoments(s, x, i, now);
-}
-
-// null: nobody asks for it.
-__device__ DeviceAmax* LargestOf(const Settings& s, Space* space) {
-  return s.measured ? &space->largest : nullptr;
+  if (s.measured) seen.update.Add(SizeOf(s, f, now.m, now.v));
+  if (taken) {
+    now.p = StoreParameter(s.master, x.p, i, now.p, f);
+    StoreMoments(s, x, i, now);
+  } else {
+    Keep(s, x, i);
+  }
+  seen.AddParameter(s, x.space, i, now.p);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -308,9 +370,9 @@ __global__ void __launch_bounds__(kThreads)
   int64_t i =
       static_cast<int64_t>(blockIdx.x - states.begin[tensor]) * kThreads +
       threadIdx.x;
-  AmaxPart seen;
+  Seen seen;
   if (i < x.n) UpdateElement(s, x, i, seen);
-  seen.AddOfBlock(LargestOf(s, x.space));
+  seen.AddOfBlock(s, x.space);
 }
 
 // ---- codes: a warp has a block of them, so each lane has a few elements
@@ -393,19 +455,23 @@ __device__ void KeepMoment(const MomentLane& lane, const CodedMoment& x) {
 }
 
 __device__ void KeepCoded(const Settings& s, const MomentLane& lane,
-                          const CodedState& x) {
+                          const CodedState& x, Seen& seen) {
   ONNX_FP8_UNROLL
   for (int k = 0; k < kMomentsPerLane; ++k) {
-    if (lane.Has(k)) KeepParameter(s.master, x.p, lane.At(k));
+    if (!lane.Has(k)) continue;
+    const int64_t i = lane.At(k);
+    const float p = LoadParameter(s.master, x.p, i);
+    KeepParameter(s.master, x.p, i);
+    seen.AddParameter(s, x.space, i, p);
   }
   KeepMoment(lane, x.m);
   KeepMoment(lane, x.v);
 }
 
 __device__ void UpdateBlock(const Settings& s, const CodedState& x,
-                            int64_t block, AmaxPart& seen) {
+                            int64_t block, Seen& seen) {
   const MomentLane lane(x.blocks, block);
-  if (!*s.ok) return KeepCoded(s, lane, x);
+  if (!*s.ok) return KeepCoded(s, lane, x, seen);
   const Factors f = x.space->factors;
   const float m_scale = x.m.scales[block];
   const float v_scale = x.v.codes ? x.v.scales[block] : 0;
@@ -418,8 +484,9 @@ __device__ void UpdateBlock(const Settings& s, const CodedState& x,
                   .m = Decoded(x.m.codes[i], m_scale, false)};
     if (x.v.codes) now.v = Decoded(x.v.codes[i], v_scale, true);
     if (isfinite(x.g[i])) MoveWeight(s, f, x.g[i], now);
-    if (s.measured) seen.Add(SizeOf(s, f, now.m, now.v));
-    StoreParameter(s.master, x.p, i, now.p, f);
+    if (s.measured) seen.update.Add(SizeOf(s, f, now.m, now.v));
+    now.p = StoreParameter(s.master, x.p, i, now.p, f);
+    seen.AddParameter(s, x.space, i, now.p);
     m[k] = now.m;
     v[k] = now.v;
   }
@@ -433,9 +500,43 @@ __global__ void __launch_bounds__(kThreads)
   int tensor = TensorOf(states, blockIdx.x);
   const CodedState x = states.tensors[tensor];
   const int64_t block = WarpOf(blockIdx.x - states.begin[tensor]);
-  AmaxPart seen;
+  Seen seen;
   if (block < x.blocks.count()) UpdateBlock(s, x, block, seen);
-  seen.AddOfBlock(LargestOf(s, x.space));
+  seen.AddOfBlock(s, x.space);
+}
+
+// A new parameter.
+struct NewParameter {
+  Parameter p;
+  int64_t n;
+  Space* space;
+};
+
+// Blocks that write codes whose scale was not known, once in a run. Few, so
+// that they take no time in all other steps.
+constexpr unsigned kMostCodeBlocks = 64;
+
+// Writes scales and amaxes, which are complete, and codes that are missing.
+__global__ void __launch_bounds__(kThreads)
+    CodesEndKernel(Settings s, Many<NewParameter> many) {
+  int tensor = TensorOf(many, blockIdx.x);
+  const NewParameter x = many.tensors[tensor];
+  const unsigned block = blockIdx.x - many.begin[tensor];
+  const Codes codes = *CodesBehind(x.space);
+  const float own = OwnFactor(s.q_max, &codes.amax);
+  const bool known = codes.scale != 0;
+  if (block == 0 && threadIdx.x == 0) {
+    *codes.scale_out = known ? codes.scale : 1.0f / own;
+    *codes.amax_out = AmaxIn(codes.amax);
+  }
+  if (known) return;
+  const int64_t threads =
+      static_cast<int64_t>(BlocksOf(many, tensor)) * kThreads;
+  for (int64_t i = static_cast<int64_t>(block) * kThreads + threadIdx.x;
+       i < x.n; i += threads) {
+    const float p = Rounded(s.rounded, LoadParameter(s.master, x.p, i));
+    codes.q[i] = CodeOfParameter(s, p, own);
+  }
 }
 
 __global__ void CorrectKernel(Settings s, Space* space) {
@@ -520,6 +621,20 @@ Master MasterOf(const UpdateLayout& layout) {
                                              : Master::kSplit16;
 }
 
+// Errors: no 8-bit float, a maximum that is not positive.
+void AddCodeFormat(const KernelContext& ctx, Settings& s) {
+  const auto to = static_cast<DType>(ctx.Int("to", 0));
+  s.quantizes = true;
+  s.e4m3 = to == DType::kE4M3;
+  s.q_max = ctx.Float("q_max", 0);
+  Check(IsFloat8(to) && s.q_max > 0, "[", ctx.Where(),
+        "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
+        " and ", s.q_max);
+  s.rounded =
+      StorageOf(ctx, static_cast<DType>(ctx.Int(
+                         "round_to", static_cast<int64_t>(DType::kFloat))));
+}
+
 // Operands: update_layout.h.
 Settings SettingsOf(const KernelContext& ctx, Rule rule) {
   const UpdateLayout layout = LayoutFor(ctx, rule);
@@ -554,6 +669,7 @@ Settings SettingsOf(const KernelContext& ctx, Rule rule) {
   s.new1 = ctx.Float("one_minus_beta1", 0.1f);
   s.new2 = ctx.Float("one_minus_beta2", 0.001f);
   s.eps = ctx.Float("eps", 1e-8f);
+  if (layout.quantizes) AddCodeFormat(ctx, s);
   return s;
 }
 
@@ -628,7 +744,9 @@ CodedState CodedStateOf(KernelContext& ctx, const Settings& s) {
   return x;
 }
 
-size_t UpdateWorkspace(KernelContext&) { return sizeof(Space); }
+size_t UpdateWorkspace(KernelContext& ctx) {
+  return sizeof(Space) + (ctx.Has("to") ? sizeof(Codes) : 0);
+}
 
 Space* SpaceOf(KernelContext& ctx) {
   return static_cast<Space*>(ctx.Workspace(UpdateWorkspace(ctx)));
@@ -646,6 +764,58 @@ Tuning TuningOf(KernelContext& ctx, const Settings& s) {
   const size_t amax = LayoutFor(ctx, s.rule).amax_out();
   own.amax = static_cast<float*>(ctx.Out(amax, DType::kFloat, {}).raw());
   return own;
+}
+
+CodesOfTensor CodesOf(KernelContext& ctx, const Settings& s) {
+  const UpdateLayout layout = LayoutFor(ctx, s.rule);
+  const size_t first = layout.codes_out();
+  auto number = [&](size_t i) {
+    return static_cast<float*>(ctx.Out(i, DType::kFloat, {}).raw());
+  };
+  const DType to = s.e4m3 ? DType::kE4M3 : DType::kE5M2;
+  void* q = ctx.Out(first, to, ctx.In(0).shape()).raw();
+  const void* scale = OperandAt(ctx, layout.code_scale_in(), DType::kFloat, {});
+  return {{.q = static_cast<uint8_t*>(q),
+           .scale_out = number(first + 1),
+           .amax_out = number(first + 2)},
+          static_cast<const float*>(scale),
+          SpaceOf(ctx)};
+}
+
+NewParameter NewParameterOf(KernelContext& ctx, const Settings& s) {
+  Parameter p = ParameterOf(ctx, s.rule);
+  p.in = p.out;
+  p.correction = p.correction_out;
+  return {p, ctx.In(0).size(), SpaceOf(ctx)};
+}
+
+// Calls start() with what writes codes of the new parameters before and behind
+// it.
+template <typename Start>
+void WithCodes(std::span<KernelContext> nodes, const Settings& s, Start start) {
+  if (!s.quantizes) return start();
+  std::vector<CodesOfTensor> codes;
+  std::vector<NewParameter> parameters;
+  for (KernelContext& ctx : nodes) {
+    codes.push_back(CodesOf(ctx, s));
+    parameters.push_back(NewParameterOf(ctx, s));
+  }
+  cudaStream_t stream = QueueOf(nodes[0]).stream();
+  static_assert(Many<CodesOfTensor>::kMost <= kThreads);
+  ForMany(
+      codes, [](const CodesOfTensor&) { return 1u; },
+      [&](const Many<CodesOfTensor>& many) {
+        Launch(CodesKernel, 1, kThreads, 0, stream, many);
+      });
+  start();
+  ForMany(
+      parameters,
+      [](const NewParameter& x) {
+        return std::clamp(BlocksFor(x.n), 1u, kMostCodeBlocks);
+      },
+      [&](const Many<NewParameter>& many) {
+        Launch(CodesEndKernel, many.blocks, kThreads, 0, stream, s, many);
+      });
 }
 
 unsigned WarpsFor(const MomentBlocks& blocks) {
@@ -674,7 +844,7 @@ void ForStates(std::span<KernelContext> nodes, const Settings& s,
         });
   };
   for_tunings(FactorsKernel);
-  ForMany(states, blocks_of, start);
+  WithCodes(nodes, s, [&] { ForMany(states, blocks_of, start); });
   if (s.measured) for_tunings(AmaxesKernel);
 }
 

@@ -146,7 +146,8 @@ TEST(PipelineLists, NoOtherPassMayBeSkipped) {
                "FuseAttention KeepRowOrder FuseActivations FuseNorms FuseLoss "
                "FuseBiasGradients FoldTranspose JoinMasters JoinMoments "
                "MakeKMajor StoreMxScales StoreNarrow PadOperands FuseQuantize "
-               "JoinOrientations FuseColumnSums AddToSums JoinLossGradient), "
+               "JoinOrientations FuseColumnSums AddToSums JoinLossGradient "
+               "JoinWeightCodes), "
                "got ",
                name));
   }
@@ -158,9 +159,13 @@ TEST(PipelineLists, PassesToSkipAreThoseThatTheListsAllow) {
   for (PassRunner* each : {&runner, &skipping}) {
     TrainingModel model = LoadTrainingModel(c.options, *each);
     auto evaluator = MakeEvaluator();
+    auto provider = MakeProvider("cpu");
     StepGraph step = BuildStepOf(c, model, StepKind::kTrain, *evaluator, *each);
-    FitToKernels(*step.graph, MakeProvider("cpu")->Kernels(), c.options,
-                 *evaluator, *each);
+    FitToKernels(*step.graph, provider->Kernels(), c.options, *evaluator,
+                 *each);
+    StepSource source = MakeStepSource(c.options, model, *evaluator, *each);
+    source.primary_weights = true;
+    KeepPrimaryWeights(source, provider->Kernels(), &step);
   }
   Names gone = NamesOf(runner);
   for (const std::string& name : NamesOf(skipping)) gone.erase(name);
