@@ -135,7 +135,8 @@ struct SessionOptions {
   // gradients of 25 MiB, or of 2 MiB for each rank of a ring if that is more,
   // and whole layers. See training/ranks/bucket_reductions.h, gather_ahead.h.
   int64_t bucket_bytes = -1;
-  // Whether ranks go on with a step while they send and receive.
+  // Whether ranks go on with a step while they send and receive, and while a
+  // GPU updates moments in the host's memory.
   bool overlap = true;
   // Micro-batches per optimizer step.
   int64_t grad_accum = 1;

@@ -12,10 +12,10 @@ std::vector<Flight> FindFlights(const std::vector<SideCall>& calls, int steps) {
   for (size_t i = calls.size(); i-- > 0;) {
     const SideCall& call = calls[i];
     end = std::min(end, call.needed);
-    if (call.holds) {
-      if (holders.size() >= 2) end = std::min(end, holders.end()[-2]);
-      holders.push_back(call.begin);
+    if (call.bounded && holders.size() >= 2) {
+      end = std::min(end, holders.end()[-2]);
     }
+    if (call.holds) holders.push_back(call.begin);
     const int next = call.begin + call.count;
     const bool beside = end > next && next < steps;
     // Such a call is done at once, when those before it are done.

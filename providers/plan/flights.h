@@ -11,11 +11,13 @@ namespace onnx_fp8 {
 
 // Steps that a queue beside the provider's own runs as one work.
 struct SideCall {
-  int begin;   // the position of its first step
-  int count;   // of its steps
-  int needed;  // the position of the first step that must find it done; the
-               // number of all steps: there is none
-  bool holds;  // it keeps memory only until it is done
+  int begin;     // the position of its first step
+  int count;     // of its steps
+  int needed;    // the position of the first step that must find it done; the
+                 // number of all steps: there is none
+  bool holds;    // it keeps memory only until it is done
+  bool bounded;  // it is awaited before the second call after it that holds
+                 // memory begins
 };
 
 // The steps beside which a call runs: it begins at position `begin`, and is
@@ -28,8 +30,7 @@ struct Flight {
 };
 
 // `calls`: of one queue, in the plan's order. They are done one after another.
-// A call that holds memory is awaited before the second such call after it, so
-// there are never more than two of them. `steps`: the number of all steps.
+// `steps`: the number of all steps.
 std::vector<Flight> FindFlights(const std::vector<SideCall>& calls, int steps);
 
 // Sets `beside` and `awaits`. `steps`: of the plan.

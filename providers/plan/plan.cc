@@ -705,13 +705,15 @@ class Planner {
   // A call is needed by the first step that reads a result, or that writes
   // state that the call reads; steps of the queue of updates find it done. It
   // holds memory if it updates state in the host's memory, or if its operands
-  // take more of the arena than its results (ReduceScatter).
+  // take more of the arena than its results (ReduceScatter). There are never
+  // more than two such calls under way, with what follows from an update.
   SideCall Describe(Side side, const std::vector<int>& steps,
                     const std::map<size_t, int>& writers) {
     SideCall call{.begin = position_[Index(steps.front())],
                   .count = static_cast<int>(steps.size()),
                   .needed = static_cast<int>(order_.size()),
-                  .holds = false};
+                  .holds = false,
+                  .bounded = side == Side::kUpdates};
     const auto needed_by = [&](int step) {
       if (side == Side::kUpdates && updates_[Index(step)]) return;
       call.needed = std::min(call.needed, position_[Index(step)]);
@@ -735,7 +737,7 @@ class Planner {
         if (position_[Index(writer)] > call.begin) needed_by(writer);
       }
     }
-    call.holds |= side == Side::kCollectives && kept > made;
+    if (side == Side::kCollectives) call.holds = call.bounded = kept > made;
     return call;
   }
 

@@ -154,5 +154,26 @@ TEST(UpdateFlights, AreTwoAtMost) {
   EXPECT_EQ(OnDevice(*here).live_bytes, 256u);
 }
 
+// The first update is awaited with what follows from it.
+TEST(UpdateFlights, AreTwoWithTheirFollowers) {
+  std::string text = "input x: float[64]\n", nodes, updates;
+  for (int i = 0; i < 4; ++i) {
+    text +=
+        Concat("moment m", i, ": float[64]\nstate w", i, ": bfloat16[64]\n");
+    nodes += Concat("g", i, ": float[64] = Neg(x)\nnext", i,
+                    ": float[64] = Add(m", i, ", g", i, ")\nhalf", i,
+                    ": bfloat16[64] = Cast<to=16>(next", i, ")\n");
+    updates += Concat("update m", i, " = next", i, "\nupdate w", i, " = half",
+                      i, "\n");
+  }
+  text += nodes + "y: float[64] = Exp(x)\noutput y\n" + updates;
+  const auto graph = Offloaded(text);
+  Plan plan = OnDevice(*graph);
+  EXPECT_EQ(Awaited(plan, "half1"), 0u);
+  EXPECT_EQ(Awaited(plan, "next2"), 2u);
+  EXPECT_EQ(Awaited(plan, "next3"), 4u);
+  EXPECT_EQ(Awaited(plan, "y"), 0u);
+}
+
 }  // namespace
 }  // namespace onnx_fp8

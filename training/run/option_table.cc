@@ -118,8 +118,9 @@ const Option kOptions[] = {
         "ports",
         "", {.of_one_start = true, .of_one_rank = true}),
     Row("Job", "no_overlap", kSwitch,
-        "wait for each transfer, instead of going on with the step", "",
-        {.of_one_start = true}),
+        "wait for each transfer and each offloaded update, instead of going on "
+        "with the step",
+        "", {.of_one_start = true}),
 
     Row("Optimizer", "optimizer", kChoice, "rule of the update", "adamw",
         {.names = [] { return Barred(OptimizerNames()); }}),
