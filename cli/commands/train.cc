@@ -23,6 +23,7 @@
 #include "onnx_fp8/option_names.h"
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
+#include "training/run/batch_groups.h"
 #include "training/run/session_options.h"
 #include "training/session/make_session.h"
 #include "training/step/draw_weights.h"
@@ -148,6 +149,12 @@ class TrainCommand {
   void FillSpec();
   // Errors: data of unknown length.
   int64_t StepsOf(int64_t epochs) const;
+  BatchGroups Groups() const {
+    return {spec_.grad_accum, data_->batches_per_epoch()};
+  }
+  // Says if the last step of an epoch takes less batches than others. Errors:
+  // the step of a file can't.
+  void TellRest() const;
   void Resume();
   void MakeFolder();
   // Ranks that write into the folder keep other jobs out of it, also if they
@@ -383,6 +390,7 @@ void TrainCommand::OpenData() {
     NoteFirst(validation_->notes());
   }
   FillSpec();
+  TellRest();
   if (validation_) CheckSaveBest(*session_, *validation_, spec_);
   if (flags_.On("resume")) Resume();
 }
@@ -409,6 +417,19 @@ void TrainCommand::FillSpec() {
   }
 }
 
+void TrainCommand::TellRest() const {
+  const int64_t rest = Groups().rest();
+  if (rest == 0) return;
+  const std::string text = Concat("an epoch has ", data_->batches_per_epoch(),
+                                  " batches, and its last step takes ", rest,
+                                  " of ", spec_.grad_accum, " (`grad_accum`)");
+  Check(session_->TakesSmallerGroups(), "[", model_,
+        "] expected batches of an epoch that steps of ", spec_.grad_accum,
+        " divide, because the file's update divides by this number, got ",
+        data_->batches_per_epoch());
+  NoteFirst({text});
+}
+
 int64_t TrainCommand::StepsOf(int64_t epochs) const {
   int64_t batches = 0;
   if (data_->batches_per_epoch() == 0) {
@@ -419,7 +440,7 @@ int64_t TrainCommand::StepsOf(int64_t epochs) const {
   Check(!__builtin_mul_overflow(epochs, data_->batches_per_epoch(), &batches),
         "`epochs`: expected less than 2^63 batches in all, got ", epochs,
         " times ", data_->batches_per_epoch());
-  return std::max<int64_t>(1, batches / spec_.grad_accum);
+  return epochs * Groups().steps_per_epoch();
 }
 
 void TrainCommand::Resume() {

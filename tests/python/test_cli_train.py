@@ -123,6 +123,17 @@ def test_accumulation_by_tokens_is_the_larger_batch(tmp_path):
     assert "was started with grad_accum_by batches, got tokens (--grad-accum-by)" in done.stderr
 
 
+def test_an_epoch_ends_with_a_smaller_group(tmp_path):
+    """Five batches: two steps of two and one of one."""
+    flags = ["train", MLP, "--data", write_random(tmp_path / "d.npz", 40), *CE, "--batch-size", 8, "--grad-accum", 2]
+    done = run(*flags, "--epochs", 2, "--out", tmp_path / "run")
+    assert "an epoch has 5 batches, and its last step takes 1 of 2 (--grad-accum)" in done.stderr
+    assert list(losses(tmp_path / "run")) == [1, 2, 3, 4, 5, 6]
+    run(*flags, "--steps", 4, "--out", tmp_path / "parts")
+    run("train", "--resume", "--steps", 6, "--out", tmp_path / "parts")
+    assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "run")
+
+
 def test_data_order(tmp_path):
     data = write_random(tmp_path / "d.npz", 16)
     flags = ["train", MLP, "--data", data, *CE, "--batch-size", 4, "--lr", 0, "--steps", 8]
