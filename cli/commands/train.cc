@@ -145,6 +145,8 @@ class TrainCommand {
   void CompareFiles(const FileMarks& before) const;
   void CreateSession();
   void OpenData();
+  // Errors: the model takes batches of another size.
+  int64_t ValBatchSize() const;
   // Errors: a schedule longer than the run.
   void FillSpec();
   // Errors: data of unknown length.
@@ -198,7 +200,8 @@ void TrainCommand::CheckOptions() const {
   if (flags_.Has("steps") == flags_.Has("epochs")) {
     throw OptionError("expected one of `steps` and `epochs`");
   }
-  for (const char* name : {"val_every", "save_best", "early_stop"}) {
+  for (const char* name :
+       {"val_every", "val_batch_size", "save_best", "early_stop"}) {
     if (!flags_.Has(name) || !val_files_.empty()) continue;
     throw OptionError(Reference(name) + " needs `val_data`");
   }
@@ -385,6 +388,7 @@ void TrainCommand::OpenData() {
   NoteFirst(data_->notes());
   if (!val_files_.empty() && (IsFirst() || SharesState())) {
     DatasetSpec spec = MakeDatasetSpec(val_files_, spec_.layout, budgets);
+    if (flags_.Has("val_batch_size")) spec.batch_size = ValBatchSize();
     if (host_) host_->val_data.GiveTo(&spec);
     validation_.emplace(spec);
     NoteFirst(validation_->notes());
@@ -393,6 +397,17 @@ void TrainCommand::OpenData() {
   TellRest();
   if (validation_) CheckSaveBest(*session_, *validation_, spec_);
   if (flags_.On("resume")) Resume();
+}
+
+int64_t TrainCommand::ValBatchSize() const {
+  const int64_t wanted = flags_.Int("val_batch_size");
+  const DataLayout& layout = spec_.layout;
+  if (layout.fixed_batch && wanted != layout.batch_size) {
+    throw OptionError(
+        Concat("`val_batch_size`: the model was exported for batches of ",
+               layout.batch_size, ", got ", wanted));
+  }
+  return wanted;
 }
 
 void TrainCommand::FillSpec() {
