@@ -263,7 +263,8 @@ class TrainingSession {
   static std::unique_ptr<TrainingSession> Create(const SessionOptions& options);
   virtual ~TrainingSession() = default;
 
-  // One optimizer step on `grad_accum` micro-batches of feeds: every graph
+  // One optimizer step on `grad_accum` micro-batches of feeds, or on less if
+  // TakesSmallerGroups: every graph
   // input and the label, each of its dtype, shapes free where the model's axes
   // are dynamic. `lr` is this step's learning rate. Errors: feeds that do not
   // fit; state is then unchanged.
@@ -299,6 +300,8 @@ class TrainingSession {
   virtual GradientResult Gradients(const TensorMap& feeds,
                                    bool input_gradients) = 0;
 
+  // Whether a step may take less than `grad_accum` micro-batches.
+  virtual bool TakesSmallerGroups() const = 0;
   // Number of optimizer steps started, including skipped ones.
   virtual int64_t step() const = 0;
   virtual int64_t skipped_steps() = 0;

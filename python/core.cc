@@ -158,9 +158,14 @@ auto Ask(HostSession& session, F&& fn) {
   return Unlocked([&] { return session.With(fn); });
 }
 
+// `alone`: the caller has given a batch, and no list.
 nb::dict Step(HostSession& session, const nb::list& batches,
-              std::optional<double> lr) {
+              std::optional<double> lr, bool alone) {
   session.RequireLoss();
+  const int64_t most =
+      Ask(session, [](TrainingSession& s) { return s.Options().grad_accum; });
+  Check(!alone || most == 1, "[batch] expected a list of ", most,
+        " batches, as `grad_accum` says, got one batch");
   std::vector<TensorMap> feeds;
   for (nb::handle batch : batches) {
     feeds.push_back(FeedsOf(session, nb::cast<nb::dict>(batch)));
@@ -517,7 +522,7 @@ NB_MODULE(_core, module) {
             Unlocked([&] { return new (session) HostSession(arguments); });
           },
           "options"_a)
-      .def("step", Step, "batches"_a, "lr"_a = nb::none())
+      .def("step", Step, "batches"_a, "lr"_a = nb::none(), "alone"_a = false)
       .def("eval", EvalBatch, "batch"_a)
       .def("gradients", Gradients, "batch"_a, "input_gradients"_a)
       .def("state", State, "copy"_a)

@@ -23,6 +23,7 @@
 #include "onnx_fp8/option_names.h"
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
+#include "training/run/batch_groups.h"
 #include "training/run/session_options.h"
 #include "training/session/make_session.h"
 #include "training/step/given_weights.h"
@@ -144,10 +145,18 @@ class TrainCommand {
   void CompareFiles(const FileMarks& before) const;
   void CreateSession();
   void OpenData();
+  // Errors: the model takes batches of another size.
+  int64_t ValBatchSize() const;
   // Errors: a schedule longer than the run.
   void FillSpec();
   // Errors: data of unknown length.
   int64_t StepsOf(int64_t epochs) const;
+  BatchGroups Groups() const {
+    return {spec_.grad_accum, data_->batches_per_epoch()};
+  }
+  // Says if the last step of an epoch takes less batches than others. Errors:
+  // the step of a file can't.
+  void TellRest() const;
   void Resume();
   void MakeFolder();
   // Ranks that write into the folder keep other jobs out of it, also if they
@@ -191,7 +200,8 @@ void TrainCommand::CheckOptions() const {
   if (flags_.Has("steps") == flags_.Has("epochs")) {
     throw OptionError("expected one of `steps` and `epochs`");
   }
-  for (const char* name : {"val_every", "save_best", "early_stop"}) {
+  for (const char* name :
+       {"val_every", "val_batch_size", "save_best", "early_stop"}) {
     if (!flags_.Has(name) || !val_files_.empty()) continue;
     throw OptionError(Reference(name) + " needs `val_data`");
   }
@@ -376,13 +386,26 @@ void TrainCommand::OpenData() {
   NoteFirst(data_->notes());
   if (!val_files_.empty() && (IsFirst() || SharesState())) {
     DatasetSpec spec = MakeDatasetSpec(val_files_, spec_.layout, budgets);
+    if (flags_.Has("val_batch_size")) spec.batch_size = ValBatchSize();
     if (host_) host_->val_data.GiveTo(&spec);
     validation_.emplace(spec);
     NoteFirst(validation_->notes());
   }
   FillSpec();
+  TellRest();
   if (validation_) CheckSaveBest(*session_, *validation_, spec_);
   if (flags_.On("resume")) Resume();
+}
+
+int64_t TrainCommand::ValBatchSize() const {
+  const int64_t wanted = flags_.Int("val_batch_size");
+  const DataLayout& layout = spec_.layout;
+  if (layout.fixed_batch && wanted != layout.batch_size) {
+    throw OptionError(
+        Concat("`val_batch_size`: the model was exported for batches of ",
+               layout.batch_size, ", got ", wanted));
+  }
+  return wanted;
 }
 
 void TrainCommand::FillSpec() {
@@ -407,6 +430,19 @@ void TrainCommand::FillSpec() {
   }
 }
 
+void TrainCommand::TellRest() const {
+  const int64_t rest = Groups().rest();
+  if (rest == 0) return;
+  const std::string text = Concat("an epoch has ", data_->batches_per_epoch(),
+                                  " batches, and its last step takes ", rest,
+                                  " of ", spec_.grad_accum, " (`grad_accum`)");
+  Check(session_->TakesSmallerGroups(), "[", model_,
+        "] expected batches of an epoch that steps of ", spec_.grad_accum,
+        " divide, because the file's update divides by this number, got ",
+        data_->batches_per_epoch());
+  NoteFirst({text});
+}
+
 int64_t TrainCommand::StepsOf(int64_t epochs) const {
   int64_t batches = 0;
   if (data_->batches_per_epoch() == 0) {
@@ -417,7 +453,7 @@ int64_t TrainCommand::StepsOf(int64_t epochs) const {
   Check(!__builtin_mul_overflow(epochs, data_->batches_per_epoch(), &batches),
         "`epochs`: expected less than 2^63 batches in all, got ", epochs,
         " times ", data_->batches_per_epoch());
-  return std::max<int64_t>(1, batches / spec_.grad_accum);
+  return epochs * Groups().steps_per_epoch();
 }
 
 void TrainCommand::Resume() {

@@ -119,6 +119,8 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         for name in ("batch_size", "no_shuffle", "seq_len", "token_dtype"):
             if options.get(name) not in (None, False):
                 raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
+    if "val_data" in batches and options.get("val_batch_size") is not None:
+        raise OptionError("`val_batch_size` is for files and arrays: the batches of `val_data` have their own size")
     file = ModelFile(model)
     given = file.options | files | {"out": out, "ort_training": ort_training, **options, "json": True}
     if options.get("mesh"):

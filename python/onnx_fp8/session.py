@@ -130,16 +130,17 @@ class TrainingSession:
         self._core, self._function = core, None
 
     def step(self, batch, lr: float | None = None) -> StepResult:
-        """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts. `lr`: for this step alone; None: the
+        """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts, or of less at the end of an epoch. `lr`: for this step alone; None: the
         option `lr`. An array that does not fit is an error that leaves the state unchanged."""
         if lr is not None:
             if isinstance(lr, (bool, str, bytes)) or not hasattr(lr, "__float__"):
                 raise OptionError(f"`lr`: expected a number, got {lr!r}")
             lr = float(lr)
-        batches = [batch] if hasattr(batch, "items") else _micro_batches(batch, self)
+        alone = hasattr(batch, "items")
+        batches = [batch] if alone else _micro_batches(batch, self)
         if batches:
             self._know_loss(batches[0])
-        return StepResult(**self._core.step([to_core(b) for b in batches], lr))
+        return StepResult(**self._core.step([to_core(b) for b in batches], lr, alone))
 
     def eval(self, batch) -> EvalResult:
         """The loss and the outputs; only the forward pass. Without a label, or without the option `loss`, the loss is

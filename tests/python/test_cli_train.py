@@ -49,6 +49,21 @@ def test_metrics_have_one_line_a_step(tmp_path):
     assert last.endswith("ETA 0.0 s")
 
 
+@pytest.mark.parametrize("size", [1, 4, 11, 50])
+def test_batches_of_a_validation_have_their_own_size(tmp_path, size):
+    """Eleven samples, of which three labels do not count: the last batch has the weight of its labels."""
+    data, val = write_random(tmp_path / "d.npz", 40), write_random(tmp_path / "v.npz", 11, seed=1)
+    arrays = dict(np.load(val))
+    arrays["labels"][[0, 1, 9]] = -100
+    np.savez(val, **arrays)
+    out = tmp_path / "run"
+    run("train", MLP, "--data", data, "--val-data", val, "--val-batch-size", size, *CE, "--batch-size", 8, "--steps", 2, "--out", out)
+    [validation] = [m for m in metrics(out) if "val_loss" in m]
+    truth = json.loads(run("eval", out, "--data", val, "--batch-size", 11, "--json").stdout)
+    assert validation["val_loss"] == pytest.approx(truth["loss"], rel=1e-6)
+    assert validation["val_accuracy"] == pytest.approx(truth["accuracy"])
+
+
 def test_token_files(tmp_path):
     rng = np.random.default_rng(0)
     rng.integers(0, 61, 500).astype("<u4").tofile(tmp_path / "train.bin")
@@ -121,6 +136,17 @@ def test_accumulation_by_tokens_is_the_larger_batch(tmp_path):
     assert [losses(tmp_path / "batches")[i] for i in (1, 2, 3)] != pytest.approx(whole, rel=1e-3)
     done = run("train", "--resume", "--out", tmp_path / "batches", "--steps", 4, "--grad-accum-by", "tokens", code=1)
     assert "was started with grad_accum_by batches, got tokens (--grad-accum-by)" in done.stderr
+
+
+def test_an_epoch_ends_with_a_smaller_group(tmp_path):
+    """Five batches: two steps of two and one of one."""
+    flags = ["train", MLP, "--data", write_random(tmp_path / "d.npz", 40), *CE, "--batch-size", 8, "--grad-accum", 2]
+    done = run(*flags, "--epochs", 2, "--out", tmp_path / "run")
+    assert "an epoch has 5 batches, and its last step takes 1 of 2 (--grad-accum)" in done.stderr
+    assert list(losses(tmp_path / "run")) == [1, 2, 3, 4, 5, 6]
+    run(*flags, "--steps", 4, "--out", tmp_path / "parts")
+    run("train", "--resume", "--steps", 6, "--out", tmp_path / "parts")
+    assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "run")
 
 
 def test_data_order(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from program import leave_out, metrics_without_speed, run, state_bytes
+from program import leave_out, metrics_without_speed, run, state_bytes, write_random
 from rank_jobs import job_of, need_mpi
 from safetensors.numpy import load_file
 from stock import stock_session
@@ -135,6 +135,21 @@ def test_two_files_of_a_step_with_micro_batches(recipe, more, tmp_path):
     assert state_bytes(step) == state_bytes(model)
     later = train(case, tmp_path / "later.onnx", "later", steps=3, accum=2)
     assert state_bytes(later) == state_bytes(model)
+
+
+def test_the_update_of_a_file_divides_by_its_number(tmp_path):
+    """Three batches are no groups of two, unless the update divides by the labels."""
+    case = case_of("mlp", tmp_path)
+    data = write_random(tmp_path / "d.npz", 24)
+    flags = ["--data", data, "--batch-size", 8, "--no-shuffle", "--steps", 4, "--out"]
+    by_tokens = ["--grad-accum-by", "tokens"]
+    step = write_step(case, case.flags("off"), accum=2)
+    done = run("train", step, *flags, tmp_path / "refused", code=1)
+    assert "expected batches of an epoch that steps of 2 divide, because the file's update divides by this number, got 3" in done.stderr
+    step = write_step(case, [*case.flags("off"), *by_tokens], accum=2)
+    run("train", step, *flags, tmp_path / "step")
+    run("train", case.model, *case.flags("off"), *by_tokens, "--grad-accum", 2, *flags, tmp_path / "model")
+    assert_same_runs(case, tmp_path / "model", tmp_path / "step")
 
 
 def test_masks_of_nodes_with_one_name(tmp_path):

@@ -77,6 +77,12 @@ def test_epochs_are_passes(tmp_path):
         train(tmp_path / "other", (b for b in loader), epochs=3)
 
 
+def test_batches_of_a_validation_have_their_own_size(tmp_path):
+    batches = rows(digits.arrays(), 30, 3)
+    with pytest.raises(onnx_fp8.OptionError, match="`val_batch_size` is for files and arrays: the batches of `val_data`"):
+        train(tmp_path / "other", batches, batches, steps=3, val_batch_size=10)
+
+
 def test_a_generator_is_enough_for_its_steps(tmp_path):
     batches = rows(digits.arrays(), 30, 5)
     extra = [b | {"index": np.arange(30)} for b in batches]

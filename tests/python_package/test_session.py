@@ -187,13 +187,20 @@ def test_predictions_need_no_label():
 
 
 def test_micro_batches():
-    by_two = digits.session(grad_accum=2, recipe="off")
-    whole = digits.session(recipe="off")
+    options = {"recipe": "off", "optimizer": "sgd", "lr": 0.1}
+    by_two = digits.session(grad_accum=2, **options)
+    whole = digits.session(**options)
     parts = [digits.batch(0), digits.batch(1)]
     loss = by_two.step(parts).loss
     assert loss == pytest.approx(whole.step(digits.batch(0, 64)).loss, rel=1e-5)
-    with pytest.raises(onnx_fp8.Error, match="expected 2 micro-batches a step, got 1"):
+    with pytest.raises(onnx_fp8.Error, match="expected a list of 2 batches, as `grad_accum` says, got one batch"):
         by_two.step(parts[0])
+    for count in (0, 3):
+        with pytest.raises(onnx_fp8.Error, match=f"expected 1 to 2 micro-batches a step, got {count}"):
+            by_two.step((parts * 2)[:count])
+    # The mean of one.
+    assert by_two.step(parts[:1]).loss == pytest.approx(whole.step(parts[0]).loss, rel=1e-5)
+    assert by_two.step(parts).loss == pytest.approx(whole.step(digits.batch(0, 64)).loss, rel=1e-5)
 
 
 def test_lr_of_one_step():

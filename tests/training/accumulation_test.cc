@@ -57,6 +57,40 @@ TEST_P(Accumulation, ByTokensOfABatchTwiceIsThatBatch) {
   ExpectSame(Weights(*one, dir), Weights(*two, dir));
 }
 
+// It is the mean of its batches, and the next group is whole again.
+TEST_P(Accumulation, AGroupMayBeSmaller) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), GetParam());
+  options.grad_accum = 2;
+  auto two = TrainingSession::Create(options);
+  options.grad_accum = 3;
+  auto three = TrainingSession::Create(options);
+  EXPECT_TRUE(three->TakesSmallerGroups());
+  for (uint64_t step = 0; step < 3; ++step) {
+    const Batches batches = {Batch(step), Batch(step + 9)};
+    StepResult a = two->Step(batches, 1e-2);
+    StepResult b = three->Step(batches, 1e-2);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  ExpectSame(Weights(*two, dir), Weights(*three, dir));
+  three->Step(Batches{Batch(1), Batch(2), Batch(3)}, 1e-2);
+  three->Save(dir / "run");
+  EXPECT_EQ(LoadLatestCheckpoint(dir / "run", kAnyModel)->next_batch, 9);
+  auto resumed = TrainingSession::Create(options);
+  resumed->Restore(dir / "run");
+  for (auto* session : {&three, &resumed}) {
+    (*session)->Step(Batches{Batch(4)}, 1e-2);
+  }
+  ExpectSame(Weights(*three, dir), Weights(*resumed, dir));
+  resumed->Save(dir / "later");
+  EXPECT_EQ(LoadLatestCheckpoint(dir / "later", kAnyModel)->next_batch, 10);
+  for (const size_t count : {size_t{0}, size_t{4}}) {
+    ExpectError([&] { three->Step(Batches(count, Batch(1)), 1e-2); },
+                "expected 1 to 3 micro-batches a step, got ");
+  }
+}
+
 // A step of one batch rounds its weights itself.
 TEST_P(Accumulation, ReadsCopiesOfWeightsIn16Bits) {
   TempDir dir;

@@ -73,6 +73,10 @@ const Option kOptions[] = {
         "checkpoints that stay: when one is written, older ones than so many "
         "are removed; the best one of `save_best` is another",
         "2", {.min = 1}),
+    Row("Saves", "val_batch_size", kInt,
+        "samples per batch of a validation, whose last batch may be smaller "
+        "(default: as many as in training)",
+        "", {.min = 1}),
     Row("Saves", "val_every", kInt,
         "steps between validations (default: ends of epochs)", "", {.min = 1}),
     Row("Saves", "save_best", kChoice,

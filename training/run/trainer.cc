@@ -20,6 +20,7 @@
 #include "data/safetensors.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/run_folder.h"
+#include "training/run/batch_groups.h"
 #include "training/run/data_layout.h"
 #include "training/run/metrics.h"
 #include "training/run/validation_score.h"
@@ -120,6 +121,7 @@ constexpr FixedNote kFixedNotes[] = {
     {"batch_size", "`batch_size`"},
     {"grad_accum", "`grad_accum`"},
     {"grad_accum_by", "`grad_accum_by`"},
+    {"groups", "`grad_accum`"},
     {"shuffle", "`no_shuffle`"},
     {"seq_len", "`seq_len`"},
     {"samples", "`data`"},
@@ -138,6 +140,9 @@ Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
   Notes notes = {{"seed", std::to_string(files.seed)},
                  {"grad_accum", std::to_string(spec.grad_accum)},
                  {"grad_accum_by", spec.grad_accum_by}};
+  if (BatchGroups(spec.grad_accum, data.batches_per_epoch()).rest() > 0) {
+    notes["groups"] = "that end with an epoch";
+  }
   if (files.source) return notes;  // the caller decides the batches
   notes["batch_size"] = std::to_string(files.batch_size);
   notes["shuffle"] = files.shuffle ? "yes" : "no";
@@ -157,6 +162,7 @@ class Trainer {
         spec_(spec),
         events_(events),
         stop_(stop),
+        groups_(spec.grad_accum, data.batches_per_epoch()),
         label_(session.Loss().label),
         notes_(DataNotes(data, spec)),
         first_step_(session.step()),
@@ -243,8 +249,9 @@ class Trainer {
     int64_t samples = 0;
     int64_t tokens = 0;
     auto begin = Clock::now();
-    for (int64_t i = 0; i < spec_.grad_accum; ++i) {
-      batches.push_back(data_.Batch(session_.step() * spec_.grad_accum + i));
+    const BatchGroups::Group group = groups_.OfStep(session_.step());
+    for (int64_t i = 0; i < group.count; ++i) {
+      batches.push_back(data_.Batch(group.first + i));
       samples += CountSamples(batches.back(), spec_.layout);
       tokens += CountTokens(batches.back(), label_);
     }
@@ -318,12 +325,9 @@ class Trainer {
     if (step == spec_.steps) return true;
     if (spec_.val_every > 0) return step % spec_.val_every == 0;
     // At ends of epochs; if epochs are short, at the end of every k-th epoch.
-    int64_t epoch = data_.batches_per_epoch();
+    const int64_t epoch = groups_.steps_per_epoch();
     if (epoch == 0) return false;  // it is not known when one ends
-    int64_t wanted = kFewestSteps * spec_.grad_accum;
-    int64_t period = (wanted + epoch - 1) / epoch * epoch;
-    return step * spec_.grad_accum / period >
-           (step - 1) * spec_.grad_accum / period;
+    return step % ((kFewestSteps + epoch - 1) / epoch * epoch) == 0;
   }
 
   void Validate() {
@@ -460,6 +464,7 @@ class Trainer {
   const TrainerSpec& spec_;
   TrainerEvents& events_;
   const std::function<bool()>& stop_;
+  const BatchGroups groups_;
   std::string label_;
   Notes notes_;  // for the checkpoints
   // Opened for the first line: a run that fails in its first step leaves no
@@ -510,7 +515,9 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   Notes notes = session.Restore(spec->folder);
   spec->validate_first = notes.contains(kValidationDue);
   ReadNotes(notes, StopCriterion(*spec), spec->folder, &spec->early_stop);
-  notes.emplace("grad_accum_by", "batches");  // older ones do not say it
+  // Older checkpoints do not say it.
+  notes.emplace("grad_accum_by", "batches");
+  notes.emplace("groups", "that cross the ends of epochs");
   Notes ours = DataNotes(data, *spec);
   for (const auto& [key, option] : kFixedNotes) {
     auto it = notes.find(key);

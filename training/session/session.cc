@@ -223,6 +223,7 @@ class Session : public TrainingSession {
       Accumulate(micro_batches, lr, &started);
     }
     ++step_;
+    batches_ += std::ssize(micro_batches);
     step_done_ = true;
     started.remark = std::exchange(remark_, "");
     started_.Add(std::move(started));
@@ -251,6 +252,11 @@ class Session : public TrainingSession {
           "] expected whole state for the gradients of a batch, got parts");
     PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
     return GradientResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
+  }
+
+  // The update of a file divides by the number of micro-batches, or of labels.
+  bool TakesSmallerGroups() const override {
+    return !model_.step || source_.sums_labels;
   }
 
   int64_t step() const override { return step_; }
@@ -321,7 +327,7 @@ class Session : public TrainingSession {
     RequireUpdated(folder);
     Checkpoint checkpoint;
     checkpoint.step = step_;
-    checkpoint.next_batch = step_ * options_.grad_accum;
+    checkpoint.next_batch = batches_;
     checkpoint.seed = options_.seed;
     checkpoint.model = model_.Fingerprint();
     checkpoint.notes = notes;
@@ -392,7 +398,7 @@ class Session : public TrainingSession {
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
     Settle();
     return ExportTorch(model_, Weights(), state_,
-                       (step_ - skipped_) * options_.grad_accum, path);
+                       batches_ - skipped_ * options_.grad_accum, path);
   }
 
  private:
@@ -428,9 +434,12 @@ class Session : public TrainingSession {
   bool on_host() const { return provider_->device() == Device::kHost; }
 
   void CheckCount(const std::vector<TensorMap>& micro_batches) const {
-    Check(static_cast<int64_t>(micro_batches.size()) == options_.grad_accum,
-          "expected ", options_.grad_accum, " micro-batches a step, got ",
-          micro_batches.size());
+    const int64_t most = options_.grad_accum;
+    const int64_t least = TakesSmallerGroups() ? 1 : most;
+    const auto got = std::ssize(micro_batches);
+    Check(got >= least && got <= most, "expected ",
+          least < most ? Concat(least, " to ") : "", most,
+          " micro-batches a step, got ", got);
   }
 
   // Waits for the steps that were started. Errors: ranks divide the state.
@@ -478,6 +487,8 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state) state_.Read(name, tensor);
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
+    batches_ = checkpoint->next_batch > 0 ? checkpoint->next_batch
+                                          : step_ * options_.grad_accum;
     std::optional<StaticScales> as_static;
     if (options_.scales.empty()) as_static = AsStatic(scales, folder);
     // Before the first step none is measured.
@@ -925,6 +936,7 @@ class Session : public TrainingSession {
   CollectiveOrder order_;
   ShardedState sharded_;
   int64_t step_ = 0;
+  int64_t batches_ = 0;  // of these steps
   int64_t skipped_ = 0;
   bool step_done_ = false;  // one of this session
   PlanCache plans_;

@@ -56,6 +56,7 @@ Value* LargestOfParts(Graph& graph, Value* x,
 void MicroSums::Add(const StepGraph& micro) {
   trained.insert(micro.trained.begin(), micro.trained.end());
   amaxes |= !micro.fp8.labels.empty();
+  ++batches;
 }
 
 StepBuilder::StepBuilder(const StepSource& source, const StepLayout& layout,
@@ -114,9 +115,8 @@ void StepBuilder::StartApply(const MicroSums& micro) {
       sum = ReduceToShard(graph, sum, source_.mesh);
     }
     Value* share =
-        inverse
-            ? b.Cast(inverse, param->dtype)
-            : b.Scalar(1.0 / static_cast<double>(source_.grad_accum), param);
+        inverse ? b.Cast(inverse, param->dtype)
+                : b.Scalar(1.0 / static_cast<double>(micro.batches), param);
     shares_.push_back(GradientOf(param, b.Mul(sum, share)));
   }
   if (!numbers_) numbers_ = AddSum(kNumbersState, DType::kFloat, {});

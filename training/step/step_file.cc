@@ -196,6 +196,7 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
   if (!whole) {
     MicroSums sums;
     sums.Add(step);
+    sums.batches = options.grad_accum;
     StepGraph apply = BuildApplyGraph(source, sums, {.slots = step.fp8.slots});
     mover = apply.graph;
     WriteGraph(std::move(apply), options, source_->model, ApplyPath(path),

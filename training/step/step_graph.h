@@ -184,6 +184,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
 struct MicroSums {
   std::set<std::string> trained;  // parameters that have a sum
   bool amaxes = false;            // at least one graph has quantized something
+  int64_t batches = 0;            // over which the update means
 
   void Add(const StepGraph& micro);
   bool operator==(const MicroSums&) const = default;

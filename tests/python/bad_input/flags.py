@@ -2,7 +2,8 @@
 """Flags that make no sense by themselves (exit code 2) or with this model (1)."""
 import numpy as np
 
-from bad_input.case import CLASSES, Cases, arrays, good, good_run, grad, train
+from bad_input.case import CLASSES, Cases, arrays, good, good_run, grad, model, save, train
+from onnx import TensorProto, helper
 
 CASES = cases = Cases()
 
@@ -121,6 +122,9 @@ for name, words, flags in [
     ("no_checkpoint_stays", "--keep-last: expected an integer of at least 1, got 0", ["--keep-last", "0"]),
     ("checkpoints_of_another_trainer", "there is no option --save-total-limit; did you mean --keep-last?",
      ["--save-total-limit", "2"]),
+    ("batches_of_no_validation", "--val-batch-size needs --val-data", ["--val-batch-size", "3"]),
+    ("validation_batch_of_another_trainer", "there is no option --per-device-eval-batch-size; did you mean --val-batch-size?",
+     ["--per-device-eval-batch-size", "3"]),
     ("patience_of_nothing", "--early-stop needs --val-data", ["--early-stop", "3"]),
     ("patience_of_another_trainer", "there is no option --early-stopping-patience; did you mean --early-stop?",
      ["--early-stopping-patience", "3"]),
@@ -146,6 +150,13 @@ def whole_codes_of_parts(folder):
 def gradients_that_no_step_releases(folder):
     good(folder)
     return ["inspect", "m.onnx", "--dtype", "float16", "--release-gradients"]
+
+
+@wrong("--val-batch-size: the model was exported for batches of 2, got 3")
+def validation_batch_of_a_fixed_model(folder):
+    good(folder)
+    save(model(inputs=[helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 5])]), folder / "m.onnx")
+    return train("--val-batch-size", "3", "--val-data", "good.npz")
 
 
 @wrong("--early-stop: expected N or N:MIN_DELTA with an integer N of at least 1 and a number of at least 0, as in 3:0.001, "

@@ -283,6 +283,29 @@ TEST_F(TrainerTest, EarlyStopFollowsTheNumberOfTheBest) {
   EXPECT_FALSE(notes.contains("early_stop.loss"));
 }
 
+// Four batches of two samples: groups of three and of one.
+TEST_F(TrainerTest, AnEpochEndsWithASmallerGroup) {
+  options_.grad_accum = spec_.grad_accum = 3;
+  spec_.steps = 3;
+  Restart();
+  TrainerResult result = Run();
+  EXPECT_EQ(result.samples, 2 * (3 + 1 + 3));
+  auto other = TrainingSession::Create(options_);
+  Batches batches;
+  for (int64_t i = 0; i < 7; ++i) batches.push_back(data_->Batch(i));
+  other->Step({batches[0], batches[1], batches[2]}, 0.1);
+  other->Step({batches[3]}, 0.1);
+  other->Step({batches[4], batches[5], batches[6]}, 0.1);
+  ExpectSame(Weights(*session_, dir_), Weights(*other, dir_));
+  // A checkpoint that does not say so is of a run whose groups cross epochs.
+  Restart();
+  ResumeTraining(*session_, *data_, &spec_);
+  session_->Save(spec_.folder);
+  ExpectError([&] { ResumeTraining(*session_, *data_, &spec_); },
+              "was started with groups that cross the ends of epochs, got that "
+              "end with an epoch (`grad_accum`)");
+}
+
 TEST_F(TrainerTest, ResumesWithTheSameBatchesOnly) {
   Run();
   files_.batch_size = 3;
