@@ -25,7 +25,7 @@ double Milliseconds(int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / 1e6;
 }
 
-constexpr Lane kLanes[] = {Lane::kHost, Lane::kBeside, Lane::kUpdates};
+constexpr Lane kAllLanes[] = {Lane::kHost, Lane::kBeside, Lane::kUpdates};
 
 // Whether the activity belongs to this lane, which is not the host's, wherever
 // the lane has work.
@@ -236,7 +236,7 @@ void DeviceTimeline::FindOwnersIn(std::vector<Owned>& launch,
       lane_of[owned.activity.stream] = work.lane;
     }
   }
-  for (Lane lane : kLanes) {
+  for (Lane lane : kAllLanes) {
     for (WorkKind kind : kWorkKinds) {
       std::vector<Owned*> found;
       for (Owned& owned : launch) {

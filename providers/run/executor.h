@@ -208,8 +208,10 @@ class Executor {
   };
   std::vector<Call> calls_;                 // all of the plan, in its order
   std::vector<std::vector<size_t>> users_;  // by slot: calls with that operand
-  struct InFlight {                         // in one queue, in this Run
-    std::deque<Call*> calls;                // that are not awaited yet
+  // Calls in one queue beside the provider's that are not awaited yet, and the
+  // number of others in this Run.
+  struct InFlight {
+    std::deque<Call*> calls;
     size_t awaited = 0;
   };
   std::array<InFlight, kSides> beside_;

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "tests/cuda/emulation/emulation.h"
 #include "tests/graph/parse.h"
 #include "tests/providers/cpu/run_node.h"
+#include "tests/support/forwarding_provider.h"
 #include "tests/training/needed_memory.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
@@ -137,6 +139,43 @@ TEST(UpdatesBesideOtherSteps, WaitForTheirOperandsAndAreAwaited) {
   }
 }
 
+// The CUDA provider; it notes the sizes of what the executor takes.
+class NotingProvider : public ForwardingProvider {
+ public:
+  explicit NotingProvider(std::vector<size_t>* sizes)
+      : ForwardingProvider(MakeCudaProvider()), sizes_(sizes) {
+    for (const auto& [name, entry] : CudaKernels().entries()) {
+      kernels_.Add(name.second, entry.kernel, entry.traits, name.first);
+    }
+  }
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    sizes_->push_back(bytes);
+    return ForwardingProvider::Allocate(bytes);
+  }
+
+ private:
+  std::vector<size_t>* const sizes_;
+};
+
+// Gradients wait for their updates in the arena, which is the plan's. There are
+// four states, an input and two outputs besides.
+TEST(UpdatesBesideOtherSteps, TakeThePlansMemory) {
+  std::vector<size_t> sizes, want(7, 64 * sizeof(float));
+  NotingProvider provider(&sizes);
+  Executor executor(GraphOfUpdates(), provider);
+  TensorMap state;
+  executor.Run({{"x", RandomNormal({64}, 1)}}, state);
+  provider.Synchronize();
+  const size_t arena = executor.plan().arena_bytes;
+  want.push_back(arena);
+  std::ranges::sort(sizes);
+  std::ranges::sort(want);
+  EXPECT_EQ(sizes, want);
+  const std::shared_ptr<Graph> here = ParseGraph(kUpdates);
+  EXPECT_GT(arena,
+            MakePlan(*here, CudaKernels(), Device::kProvider).arena_bytes);
+}
+
 // The extreme orders find a missing wait. Here the main stream does not wait
 // for a copy in the other one, or that does not wait for its operand.
 TEST(UpdatesBesideOtherSteps, AMissingWaitIsFound) {
@@ -215,6 +254,22 @@ TEST(OffloadedMomentsOnCuda, KeepAllBits) {
       EXPECT_EQ(away.memory.outside_bytes, bytes * kNumbers);
       EXPECT_EQ(away.memory.state_bytes, ours.memory.state_bytes);
     }
+  }
+}
+
+// The rounding of weights and their next codes run behind the updates.
+TEST(OffloadedMomentsOnCuda, KeepTheBitsOfWhatFollows) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, false), "tensorwise");
+  options.optimizer.release_gradients = true;
+  options.optimizer.master = "split8";
+  options.primary_weights = "fp8";
+  const OffloadedRun ours = StepsAndRestored(options, false, {Batch(1)});
+  for (uint64_t seed : kExtremes) {
+    InSchedule schedule(seed);
+    const OffloadedRun away = StepsAndRestored(options, true, {Batch(1)});
+    EXPECT_EQ(ours.losses, away.losses);
+    ExpectSame(ours.weights, away.weights);
   }
 }
 

@@ -51,9 +51,12 @@ def test_offloaded_moments_by_hand():
     assert here["memory"]["total"] - away["memory"]["total"] == moments
     update = {row["kind"]: row["ms"] for row in away["work"]}["optimizer"]
     assert update >= 1e3 * moments / (0.80 * 64e9)
+    ms = away["ms"]
+    assert ms["step"] == pytest.approx(ms["compute"] + ms["exposed"] + ms["exposed_updates"])
+    assert here["ms"]["updates"] == here["ms"]["exposed_updates"] == 0 <= ms["exposed_updates"] <= ms["updates"]
     text = run("plan", MLP, "--loss", "cross_entropy", "--batch-size", 8, "--offload", "optimizer").stdout
     assert "moments, in the host's memory" in text
-    assert "in each direction, at 64 GB/s" in text
+    assert "in each direction, at 64 GB/s\nUpdates of it: " in text
 
 
 def test_inspect_leaves_offloaded_moments_out():
