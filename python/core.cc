@@ -292,6 +292,23 @@ CapturedOutput::Listener ToPython(const nb::object& function) {
   };
 }
 
+// Gives a batch's outputs and labels to a function of Python.
+void ShowOutputs(const nb::object& callback, const TensorMap& outputs,
+                 const Tensor* label) {
+  nb::gil_scoped_acquire lock;
+  TensorMap own = Clones(outputs);  // the session goes on in their memory
+  nb::object labels = nb::none();
+  if (label) labels = ArrayOf(label->Clone());
+  callback("outputs", nb::make_tuple(ArraysOf(own), labels));
+}
+
+// The numbers of that function about all that it was given.
+std::map<std::string, double> MeasuresOf(const nb::object& callback) {
+  nb::gil_scoped_acquire lock;
+  return nb::cast<std::map<std::string, double>>(
+      callback("measures", nb::none()));
+}
+
 // Calls Python at each event of a run, beside the notes of a log.
 class PythonEvents : public TrainingLog {
  public:
@@ -301,17 +318,11 @@ class PythonEvents : public TrainingLog {
 
   bool WatchesOutputs() const override { return watches_; }
   void OutputsDone(const TensorMap& outputs, const Tensor* label) override {
-    nb::gil_scoped_acquire lock;
-    TensorMap own = Clones(outputs);  // the session goes on in their memory
-    nb::object labels = nb::none();
-    if (label) labels = ArrayOf(label->Clone());
-    callback_("outputs", nb::make_tuple(ArraysOf(own), labels));
+    ShowOutputs(callback_, outputs, label);
   }
   std::map<std::string, double> Measures() override {
     if (!watches_) return {};
-    nb::gil_scoped_acquire lock;
-    return nb::cast<std::map<std::string, double>>(
-        callback_("measures", nb::none()));
+    return MeasuresOf(callback_);
   }
 
   void Begun(const std::string& trains) override {
@@ -461,6 +472,24 @@ std::string RunCommand(const std::string& name, const nb::dict& options,
   throw OptionError("there is no command " + name);
 }
 
+// The command `eval`, beside which `callback` gets the outputs.
+std::string EvaluateWith(const nb::dict& options, const nb::object& callback,
+                         const nb::object& note) {
+  const Arguments arguments = ArgumentsOf(options);
+  return Unlocked([&] {
+    KeptSignals signals;
+    CapturedOutput output(ToPython(note));
+    const EvalHost host = {[&](const TensorMap& outputs, const Tensor* label) {
+                             ShowOutputs(callback, outputs, label);
+                           },
+                           [&] { return MeasuresOf(callback); }};
+    if (EvalWatched(arguments, host) == kInterrupted) {
+      throw Interruption("interrupted");
+    }
+    return output.text();
+  });
+}
+
 // The options of a command or of the session, for its docstring.
 std::string Describe(const std::string& name) {
   if (name == "TrainingSession") return InKeywords(SessionKeywords());
@@ -578,6 +607,7 @@ NB_MODULE(_core, module) {
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
+  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a, "note"_a);
   module.def("train", TrainWith, "options"_a, "callback"_a, "note"_a,
              "watches"_a, "data"_a = nb::none(), "val_data"_a = nb::none());
   module.def("run_command", RunCommand, "name"_a, "options"_a, "note"_a);

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "cli/flags.h"
 #include "collectives/job_secret.h"
+#include "onnx_fp8/evaluate.h"
 #include "onnx_fp8/tensor.h"
 #include "onnx_fp8/trainer.h"
 
@@ -59,6 +61,14 @@ struct TrainHost {
   HostData val_data = {};
 };
 int Train(const Arguments& arguments, const TrainHost& host);
+
+// A program that evaluates by `eval` may watch the outputs and add numbers of
+// its own about them. Both functions may be empty.
+struct EvalHost {
+  OutputObserver outputs;
+  std::function<std::map<std::string, double>()> measures;
+};
+int EvalWatched(const Arguments& arguments, const EvalHost& host);
 
 // The whole program: finds the command, and explains errors on stderr. Returns
 // the exit code.

@@ -80,12 +80,15 @@ nlohmann::ordered_json ToJson(const Evaluation& e) {
   json["samples"] = e.samples;
   if (e.tokens > 0) json["tokens"] = e.tokens;
   if (!e.cause.empty()) json["cause"] = e.cause;
+  for (const auto& [name, value] : e.measures) json[name] = value;
   return json;
 }
 
 }  // namespace
 
-int Eval(const Arguments& arguments) {
+int Eval(const Arguments& arguments) { return EvalWatched(arguments, {}); }
+
+int EvalWatched(const Arguments& arguments, const EvalHost& host) {
   Flags flags(EvalHelp(), kEvalOptions);
   if (!flags.Parse(arguments)) return 0;
   flags.Require({"MODEL", "data"});
@@ -95,7 +98,8 @@ int Eval(const Arguments& arguments) {
       LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
   Dataset data(MakeDatasetSpec(flags.List("data"), layout, BudgetsOf(flags)));
   Notes(data.notes());
-  Evaluation evaluation = Evaluate(*session, data, layout);
+  Evaluation evaluation = Evaluate(*session, data, layout, {}, host.outputs);
+  if (host.measures) evaluation.measures = host.measures();
   if (!evaluation.remark.empty()) Note(evaluation.remark);
   if (!evaluation.cause.empty()) Warn(NotFiniteText(evaluation.cause));
   auto json = ToJson(evaluation);

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
+from ._arrays import from_core
 from ._errors import Error, OptionError
 
 # The other facts of a validation.
-_OWN = {"accuracy", "loss", "perplexity", "remark", "samples", "step", "tokens", "total"}
+_OWN = {"accuracy", "cause", "loss", "perplexity", "remark", "samples", "step", "tokens", "total"}
 
 
 class Measures:
@@ -14,6 +15,13 @@ class Measures:
         if function is not None and not callable(function):
             raise OptionError(f"`compute_metrics`: expected a function of outputs and labels, got {function!r}")
         self._function, self._outputs, self._labels = function, {}, []
+
+    def watch(self, kind, event):
+        """Takes the outputs and labels of a batch, or gives the numbers about all of them, as the core asks."""
+        if kind == "measures":
+            return self.take()
+        outputs, labels = event
+        return self.add(from_core(outputs), None if labels is None else from_core({"labels": labels})["labels"])
 
     def add(self, outputs, labels):
         """One batch. Its outputs of rank 0, such as a loss, are left out."""

@@ -4,7 +4,7 @@ import json
 import os
 
 from . import _core
-from ._arrays import from_core, to_core
+from ._arrays import to_core
 from ._batches import Batches, are_files
 from ._errors import OptionError
 from ._metrics import Measures
@@ -18,7 +18,8 @@ from ._ranks import watch_ranks
 _FILES = ("data", "weights", "init", "scales", "ort_training", "checkpoint")
 
 
-def _run(name, model, options):
+def _run(name, model, options, command=None):
+    """Runs the command by its name, or by `command`, a function of its options."""
     data = options.get("data")
     if not are_files(data):
         got = "arrays" if hasattr(data, "items") else type(data).__name__
@@ -27,7 +28,7 @@ def _run(name, model, options):
     file = ModelFile(model)
     options = {**file.options, **options}
     with naming_missing_files(*(options.get(key) for key in ("MODEL", "RUN", *_FILES))):
-        return _core.run_command(name, options, note)
+        return command(options) if command else _core.run_command(name, options, note)
 
 
 @documented("inspect")
@@ -37,9 +38,16 @@ def inspect(model, **options) -> dict:
 
 
 @documented("eval")
-def evaluate(model, **options) -> dict:
-    """Loss, and accuracy or perplexity, of a model or of the folder of a run over the files `data`."""
-    return json.loads(_run("eval", model, {**options, "json": True}))
+def evaluate(model, *, compute_metrics=None, **options) -> dict:
+    """Loss, and accuracy or perplexity, of a model or of the folder of a run over the files `data`.
+
+    `compute_metrics(outputs, labels)`: returns a dict of numbers about all outputs and labels, which the result has, too.
+    """
+    given = {**options, "json": True}
+    if compute_metrics is None:
+        return json.loads(_run("eval", model, given))
+    watch = Measures(compute_metrics).watch
+    return json.loads(_run("eval", model, given, lambda options: _core.evaluate(options, watch, note)))
 
 
 @documented("rewrite")
@@ -91,11 +99,8 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     measures = Measures(compute_metrics)
 
     def watch(kind, event):
-        if kind == "outputs":
-            outputs, labels = event
-            return measures.add(from_core(outputs), None if labels is None else from_core({"labels": labels})["labels"])
-        if kind == "measures":
-            return measures.take()
+        if kind in ("outputs", "measures"):
+            return measures.watch(kind, event)
         if progress and kind in ("begun", "step", "validation"):
             getattr(line, kind)(event)
         call = {"step": on_step, "validation": on_validation, "checkpoint": on_checkpoint}.get(kind)

@@ -130,8 +130,9 @@ class TrainingSession:
         self._core, self._function = core, None
 
     def step(self, batch, lr: float | None = None) -> StepResult:
-        """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts, or of less at the end of an epoch. `lr`: for this step alone; None: the
-        option `lr`. An array that does not fit is an error that leaves the state unchanged."""
+        """One optimizer step. `batch`: a dict, or a list of `grad_accum` dicts, or of less at the end of an epoch. `lr`:
+        for this step alone; None: the option `lr`. An array that does not fit is an error that leaves the state
+        unchanged."""
         if lr is not None:
             if isinstance(lr, (bool, str, bytes)) or not hasattr(lr, "__float__"):
                 raise OptionError(f"`lr`: expected a number, got {lr!r}")

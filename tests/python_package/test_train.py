@@ -249,12 +249,32 @@ def test_metrics_of_ones_own(tmp_path, capsys):
     first = calls[0][0]["logits" if "logits" in calls[0][0] else next(iter(calls[0][0]))]
     assert first.shape[0] == count and not np.array_equal(first, next(iter(calls[1][0].values())))
     for bad, text in [(lambda o, l: 3, "expected a dict of numbers, got int"),
-                      (lambda o, l: {"loss": 1}, "expected names other than accuracy, loss"),
+                      (lambda o, l: {"loss": 1}, "expected names other than accuracy, cause, loss"),
                       (lambda o, l: {"f1": "x"}, "expected a number as f1, got str")]:
         with pytest.raises(onnx_fp8.Error, match="`compute_metrics`: " + text):
             train(tmp_path / text.replace(" ", ""), 8, compute_metrics=bad)
     with pytest.raises(onnx_fp8.OptionError, match="`compute_metrics`: expected a function"):
         train(tmp_path / "none", 8, compute_metrics="f1")
+
+
+def test_an_evaluation_takes_metrics_of_ones_own(tmp_path):
+    train(tmp_path / "run", 8)
+
+    def compute(outputs, labels):
+        [logits] = outputs.values()
+        return {"wrong": (logits.argmax(-1) != labels).mean(), "samples_seen": len(labels)}
+
+    plain = onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, batch_size=7)
+    ours = onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, batch_size=7, compute_metrics=compute)
+    assert ours.pop("wrong") == pytest.approx(1 - plain["accuracy"], abs=1e-9)
+    assert ours.pop("samples_seen") == plain["samples"] == len(np.load(digits.VAL)["labels"])
+    assert ours == plain
+    with pytest.raises(onnx_fp8.Error, match="`compute_metrics`: expected a dict of numbers, got int"):
+        onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, compute_metrics=lambda o, l: 3)
+    with pytest.raises(ZeroDivisionError):
+        onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, compute_metrics=lambda o, l: 1 / 0)
+    with pytest.raises(onnx_fp8.OptionError, match="`compute_metrics`: expected a function"):
+        onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, compute_metrics="f1")
 
 
 def test_a_recipe_may_be_a_dict():
