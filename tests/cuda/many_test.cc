@@ -182,6 +182,13 @@ INSTANTIATE_TEST_SUITE_P(
                   "one_minus_beta1=0.125, one_minus_beta2=0.25>"
                   "(w#, g#, m#, v#, step, lr, clip, ok, c#)",
                   6},
+        OneOfMany{"SGDWithCodes",
+                  "const k#: int64[] = {{K}}\n"
+                  "w#: float[] = Gather<axis=0>(scale, k#)\n"
+                  "p#: float[{R},{C}], q#: float8e4m3fn[{R},{C}], s#: float[], "
+                  "a#: float[] = onnx_fp8.SGD<lr_scale=0.5, {W}, to=17, "
+                  "q_max=448.0, round_to=1>(x#, g#, lr, clip, ok, w#)",
+                  15},
         OneOfMany{"SGDMomentum",
                   "p#: float[{R},{C}], n#: float[{R},{C}] = "
                   "onnx_fp8.SGDMomentum<momentum=0.5, nesterov=1, lr_scale=0.5,"

@@ -2,8 +2,10 @@
 //
 // Kernels of graph/schemas/optimizers.cc, with operations in the order of the
 // bodies. One kernel updates many tensors. Numbers that are computed once per
-// tensor are computed in double, by one thread, before the others run. Traffic:
-// each operand is read once, each result is written once.
+// tensor are computed in double, by one thread, before the others run. If FP8
+// codes of the new parameters are results, a kernel before reads their scales,
+// and one behind writes scales and amaxes. Traffic: each operand is read once,
+// each result is written once.
 #include <algorithm>
 #include <cmath>
 
