@@ -17,14 +17,18 @@ struct DrawSettings {
   bool operator==(const DrawSettings&) const = default;
 };
 
+inline ElementPlaces PlacesOf(const Node& node) {
+  return {
+      .shift = node.Int("shift", 0),
+      .run = node.Int("row", 1),
+      .stride = node.Int("stride", 1),
+      .begin = node.Int("begin", 0),
+  };
+}
+
 inline DrawSettings DrawSettingsOf(const KernelContext& ctx,
                                    const char* stream = "stream") {
-  const ElementPlaces places = {
-      .shift = ctx.Int("shift", 0),
-      .run = ctx.Int("row", 1),
-      .stride = ctx.Int("stride", 1),
-      .begin = ctx.Int("begin", 0),
-  };
+  const ElementPlaces places = PlacesOf(ctx.node());
   Check(places.IsValid(), "[", ctx.Where(),
         "] expected a row from 1 on, and a shift, a stride ",
         "and a begin from 0 on");

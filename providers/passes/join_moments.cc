@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/passes/join_moments.h"
 
-#include <algorithm>
-#include <array>
 #include <vector>
 
 #include "graph/op_facts.h"
+#include "providers/ops/element_places.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -85,13 +84,15 @@ size_t CountMoments(const Node& update) {
   return update.outputs().size() - 1 - (update.Has("correction") ? 1 : 0);
 }
 
-// Whether the draws' elements lie where a joined parameter's do: an update has
-// one set of these attributes.
-bool HasPlacesOf(const Node& update, const Node& encode) {
-  return std::ranges::all_of(
-      std::array{"shift", "row", "stride", "begin"}, [&](const char* name) {
-        return !update.Has(name) || update.Int(name, 0) == encode.Int(name, 0);
-      });
+// A joined parameter without a correction is rounded by draws.
+bool DrawsParameter(const Node& update) {
+  return update.in(0)->dtype == DType::kBFloat16 && !update.Has("correction");
+}
+
+// Whether the update can take over the draws: it has one set of attributes for
+// the places of elements.
+bool TakesPlacesOf(const Node& update, const Node& encode) {
+  return !DrawsParameter(update) || PlacesOf(update) == PlacesOf(encode);
 }
 
 // Nothing unless each moment of the update has its codec, which nobody else
@@ -109,7 +110,7 @@ std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
     const bool like_first = i == 1 || decode->op == codecs[0].decode->op;
     const bool is_second = i == 2;
     if (!fits || !like_first || Draws(*encode) != is_second) return {};
-    if (is_second && !HasPlacesOf(update, *encode)) return {};
+    if (is_second && !TakesPlacesOf(update, *encode)) return {};
     codecs.push_back({decode, encode});
   }
   return codecs;

@@ -117,12 +117,17 @@ std::vector<OptimizerSpec> SpecsOfMasters() {
   return specs;
 }
 
+// The `master` with such a correction.
+const char* MasterOf(DType correction) {
+  return correction == DType::kInt8    ? "split8"
+         : correction == DType::kInt16 ? "split"
+                                       : "bfloat16";
+}
+
 // Released gradients: an element whose gradient is not finite stays. The third
 // step is skipped.
 void ExpectTheSameBits(OptimizerSpec spec, DType correction) {
-  spec.master = correction == DType::kInt8    ? "split8"
-                : correction == DType::kInt16 ? "split"
-                                              : "bfloat16";
+  spec.master = MasterOf(correction);
   spec.release_gradients = true;
   SCOPED_TRACE(Concat(spec.kind, " ", spec.momentum, " ", spec.moments, " ",
                       spec.master));
@@ -157,7 +162,7 @@ TEST(UpdatesOfMasters, JoinedGiveTheSameBits) {
 TEST(UpdatesOfMasters, ASkippedStepKeepsTheCodes) {
   for (DType correction : kCorrections) {
     OptimizerSpec spec = {.kind = "adamw"};
-    spec.master = correction == DType::kUndefined ? "bfloat16" : "split8";
+    spec.master = MasterOf(correction);
     TrainedMaster trained(spec, correction, true);
     trained.Step(MasterFloats(2), true);
     TensorMap before;

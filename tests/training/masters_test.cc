@@ -14,6 +14,7 @@
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/make_provider.h"
+#include "training/ranks/sharded_state.h"
 #include "training/step/pipelines.h"
 #include "training/step/step_graph.h"
 #include "training/step/training_model.h"
@@ -410,19 +411,31 @@ TEST(Masters, RanksThatDivideStateKeepWhatOneDoes) {
 }
 
 // Sums over ranks have the same order with whole state and with parts. The last
-// part of the first weight is shorter, and the second one's is empty.
-TEST(Masters, ThreeRanksThatDivideStateKeepTheBitsOfWholeState) {
+// one of three ranks has fewer rows of both weights than the others; the last
+// one of five has none.
+TEST(Masters, RanksWithUnequalPartsKeepTheBitsOfWholeState) {
+  for (const Shape& weight : {Shape{kIn, kHidden}, Shape{kHidden, kClasses}}) {
+    const Shard short_part = ShardOf(weight, 2, 3);
+    EXPECT_LT(short_part.rows, short_part.part[0]);
+    EXPECT_GT(short_part.rows, 0);
+    EXPECT_EQ(ShardOf(weight, 4, 5).rows, 0);
+  }
   TempDir dir;
   const std::string model = WriteMlp(dir, false);
   const std::vector<Batches> steps = {{Batch(1, 7)}, {Batch(2, 7)}};
-  for (const char* master : kMasterFormats) {
-    SCOPED_TRACE(master);
+  const std::pair<int, const char*> cases[] = {{3, "split8"},
+                                               {3, "bfloat16"},
+                                               {3, "split"},
+                                               {5, "split8"},
+                                               {5, "bfloat16"}};
+  for (auto [ranks, master] : cases) {
+    SCOPED_TRACE(Concat(master, " on ", ranks, " ranks"));
     SessionOptions options = MasterOptions(model, master);
     options.optimizer.moments = "bfloat16";
-    const RankRun whole = TrainRanks(3, options, steps)[0];
+    const RankRun whole = TrainRanks(ranks, options, steps)[0];
     for (Sharding what : {Sharding::kOptimizer, Sharding::kParameters}) {
       options.shard.what = what;
-      const RankRun parts = TrainRanks(3, options, steps)[0];
+      const RankRun parts = TrainRanks(ranks, options, steps)[0];
       ExpectSame(parts.weights, whole.weights);
       EXPECT_EQ(parts.steps[1].loss, whole.steps[1].loss);
     }

@@ -269,13 +269,13 @@ Passes MasterPasses(StepBuilder& step, const StepSource& source) {
   return {{"StoreMasters", [&](Graph& g) { step.StoreMasters(g); }}};
 }
 
-// `kernels` and `options` must outlive the passes.
 // Whether codes of weights live from one graph to the next, in memory of their
 // own.
 bool CodesOutliveTheStep(const SessionOptions& options) {
   return options.grad_accum > 1 || options.primary_weights == "fp8";
 }
 
+// `kernels` and `options` must outlive the passes.
 Passes KernelPasses(const KernelRegistry& kernels,
                     const SessionOptions& options, const Evaluator* evaluator,
                     const ExecutionChoice& choice = {}) {

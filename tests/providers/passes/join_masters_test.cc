@@ -204,6 +204,27 @@ TEST(JoinMasters, MomentsThatDrawShareThePlaces) {
   }
 }
 
+// Draws without places have those of a whole tensor.
+TEST(JoinMasters, MomentsShareThePlacesThatNobodyWrites) {
+  const std::string nodes =
+      std::string(kWidens) + kDecodesMoments + kAdamOfMasters +
+      WithChange(kRoundsMaster, "begin=6, row=2, shift=4, stream=77, stride=8",
+                 "stream=77") +
+      kEncodesMoments + kDrawnState + kMomentState;
+  const std::string apart = MastersJoined(nodes, JoinBoth);
+  EXPECT_NE(apart.find("(w, g, m_f, v_f, step, lr, clip, ok, seed, step)"),
+            std::string::npos)
+      << apart;
+  const std::string joined = MastersJoined(
+      WithChange(nodes, "begin=6, row=2, shift=4, stream=78, stride=8",
+                 "begin=0, row=1, shift=0, stream=78, stride=1"),
+      JoinBoth);
+  EXPECT_NE(
+      joined.find("(w, g, m, v, step, lr, clip, ok, seed, step, seed, step)"),
+      std::string::npos)
+      << joined;
+}
+
 TEST(JoinMasters, AKernelThatKnowsFloatsAloneIsLeft) {
   KernelRegistry kernels;
   kernels.Add(
