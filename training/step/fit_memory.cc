@@ -310,9 +310,7 @@ class MemorySearch {
     Search(CostsOf(step.plan), step.total() + reserve_);
   }
 
-  CostsOfPlan CostsOf(const Plan& plan) const {
-    return {plan, hardware_};
-  }
+  CostsOfPlan CostsOf(const Plan& plan) const { return {plan, hardware_}; }
 
   // The plan in which nothing runs again. The next plans run in this way, too.
   PaperStep PlanWith(const ExecutionChoice& execution) {

@@ -268,6 +268,11 @@ Passes MasterPasses(StepBuilder& step, const StepSource& source) {
   return {{"StoreMasters", [&](Graph& g) { step.StoreMasters(g); }}};
 }
 
+Passes FrozenPasses(StepBuilder& step, const StepSource& source) {
+  if (source.frozen == "float32") return {};
+  return {{"StoreFrozen", [&](Graph& g) { step.StoreFrozen(g); }}};
+}
+
 // `kernels` and `options` must outlive the passes.
 Passes KernelPasses(const KernelRegistry& kernels,
                     const SessionOptions& options, const Evaluator* evaluator,
@@ -591,6 +596,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
     list.push_back({"RunUpdatesEarly", RunUpdatesEarly});
   }
   Append(&list, MasterPasses(step, source));
+  Append(&list, FrozenPasses(step, source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }
