@@ -358,8 +358,9 @@ class Session : public TrainingSession {
 
   // The numbers of a frozen weight stay where they are until codes are made.
   void Leave(Value* value) {
-    const bool is_held =
-        !model_.first.contains(value->name) && !MappedFileAt(value->data.raw());
+    const bool is_held = !options_.lacks_weights &&
+                         !model_.first.contains(value->name) &&
+                         !MappedFileAt(value->data.raw());
     if (is_held && IsLargeWeight(*value)) held_floats_ += BytesOf(*value);
     const TensorSource first = model_.TakeFirst(value);
     frozen_.Set(value->name, masters_.EncodedFrozen(value->name, first));
