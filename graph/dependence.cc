@@ -24,6 +24,29 @@ bool DependsOnStateAlone(const Node& node,
          });
 }
 
+std::unordered_set<const Value*> FrozenAlone(const Graph& graph) {
+  std::unordered_set<const Value*> known, frozen;
+  const auto may_read = [&](const Value* value) {
+    return !value || known.contains(value) || value->role == Role::kNone ||
+           value->role == Role::kFrozen || value->role == Role::kScale;
+  };
+  for (const Node& node : graph.nodes()) {
+    if (!DependsOnStateAlone(node, known) || IsCollective(node) ||
+        !std::ranges::all_of(node.inputs(), may_read)) {
+      continue;
+    }
+    const bool reads = std::ranges::any_of(node.inputs(), [&](const Value* x) {
+      return x && (x->role == Role::kFrozen || frozen.contains(x));
+    });
+    for (const Value* result : node.outputs()) {
+      if (!result) continue;
+      known.insert(result);
+      if (reads) frozen.insert(result);
+    }
+  }
+  return frozen;
+}
+
 Dependences::Dependences(const std::vector<Node*>& nodes) {
   std::unordered_set<const Value*> of_inputs, of_weights;
   for (const Node* node : nodes) {

@@ -20,6 +20,11 @@ bool ReadsAny(const Node& node, const std::unordered_set<const Value*>& values);
 bool DependsOnStateAlone(const Node& node,
                          const std::unordered_set<const Value*>& known);
 
+// The results of nodes that depend on frozen weights, through any number of
+// nodes, and besides on constants and kept scales alone. No collective makes
+// any of them. REQUIRES: nodes sorted.
+std::unordered_set<const Value*> FrozenAlone(const Graph& graph);
+
 // Nodes by what their results depend on, through any number of nodes.
 // REQUIRES: roles set, nodes sorted.
 struct Dependences {

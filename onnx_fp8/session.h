@@ -116,6 +116,10 @@ struct SessionOptions {
   // ones; no result changes. "float": each step makes them of the weights. See
   // graph/fp8/primary_weights.h.
   std::string primary_weights = "float";
+  // How frozen matrices live: as "float32"s; as "bfloat16"s; or, if products
+  // read them in FP8, as "fp8" codes and scales alone. See
+  // training/state/frozen_weights.h.
+  std::string frozen = "float32";
   // The memory that the program may use on its device, or in its process:
   // "74GiB", a number of bytes, or "auto", which is all that there is. A batch
   // whose plan needs more is refused. "": no limit, but "auto" with `recompute`

@@ -483,7 +483,7 @@ class Reporter {
   void AddStep(const StepGraph& step) {
     AddLayers(step);
     for (const std::string& note :
-         {step.recomputed, step.moments, step.masters}) {
+         {step.recomputed, step.moments, step.masters, step.frozen_weights}) {
       if (!note.empty()) report_.notes.push_back(note);
     }
     report_.specialize = step.specialized;

@@ -6,10 +6,12 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 #include <vector>
 
 #include "base/check.h"
 #include "graph/builder.h"
+#include "graph/dependence.h"
 #include "graph/fp8/gemm_matrices.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/graph.h"
@@ -61,13 +63,15 @@ class OperandCopies {
  public:
   // `names`: the names of all operands. `known`: as in Fp8Rewrite. Slots,
   // amaxes and labels go to `plan`.
-  OperandCopies(Graph& graph, const StaticScales& scales, Fp8Plan* plan,
+  OperandCopies(Graph& graph, const Fp8Spec& spec, Fp8Plan* plan,
                 const ScaleNames& names, const std::vector<ScaleSlot>* known)
       : graph_(graph),
-        scales_(scales),
+        scales_(spec.scales),
         plan_(plan),
         names_(names),
         laid_out_(known) {
+    own_frozen_scales_ = spec.own_frozen_scales;
+    if (own_frozen_scales_) frozen_ = FrozenAlone(graph);
     if (!known) return;
     plan->slots = *known;
     for (size_t i = 0; i < known->size(); ++i) {
@@ -104,7 +108,8 @@ class OperandCopies {
                  Quantized copy) {
     const OperandRecipe& how = OperandOf(decision.recipe, decision.gemm, slot);
     const char* operand = OperandName(decision.gemm, slot);
-    bool kept = how.scaling != Scaling::kDynamic;
+    bool kept = how.scaling == Scaling::kStatic ||
+                (how.scaling == Scaling::kDelayed && !HasOwnScale(x));
     size_t position = kept ? Position(decision, slot) : kNone;
     Attributes attributes = {{"to", static_cast<int64_t>(how.dtype)},
                              {"q_max", Float8Max(how.dtype)}};
@@ -133,6 +138,17 @@ class OperandCopies {
     copy.q->producer->attributes["fqn"] = decision.fqn;
     copy.q->producer->attributes["operand"] = std::string(operand);
     return copy;
+  }
+
+  // Whether x, or the matrix that it turns, is frozen and keeps its own scale.
+  bool HasOwnScale(const Value* x) const {
+    const auto is_frozen = [this](const Value* value) {
+      return value->role == Role::kFrozen || frozen_.contains(value);
+    };
+    if (!own_frozen_scales_) return false;
+    const Node* turn = x->producer;
+    return is_frozen(x) || (turn && turn->Is("Transpose") && turn->in(0) &&
+                            is_frozen(turn->in(0)));
   }
 
   std::vector<Value*> MakeFromBlocks(Builder& b, const Recipe& recipe,
@@ -219,6 +235,8 @@ class OperandCopies {
   Fp8Plan* plan_;
   const ScaleNames& names_;
   bool laid_out_;
+  bool own_frozen_scales_ = false;
+  std::unordered_set<const Value*> frozen_;  // if their scales are their own
   std::map<std::string, size_t> position_;
   std::map<Key, Quantized> copies_;
   std::map<Value*, Quantized> first_;  // first copy of each value
@@ -241,7 +259,7 @@ class Rewriter {
         operands_(plan->decisions),
         names_(names ? *names
                      : NameScales(plan->decisions, operands_, spec.recipe)),
-        copies_(graph, spec.scales, plan, names_, known) {}
+        copies_(graph, spec, plan, names_, known) {}
 
   void Run() {
     for (const GemmDecision& decision : plan_->decisions) {

@@ -21,6 +21,9 @@ struct Fp8Spec {
   ParameterNames names = {};  // for the filter; may be empty
   StaticScales scales = {};
   bool any_m = false;  // the graph's M stands for any size
+  // Whether a frozen weight's scale is its own where the recipe delays scales:
+  // its codes then never change (frozen_codes.h).
+  bool own_frozen_scales = false;
 
   // Whether the main recipe or one of the filter's uses such scales.
   bool Uses(Scaling scaling) const;

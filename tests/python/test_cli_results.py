@@ -219,6 +219,20 @@ def test_inspect_counts_fp8_weights_between_steps():
     assert "FP8 copies of weights" in run(*[f for f in flags if f != "--json"], "--primary-weights", "fp8").stdout
 
 
+def test_inspect_counts_codes_of_frozen_weights():
+    flags = ["inspect", GPT, "--json", "--shape", "batch=4,seq=16", "--recipe", "tensorwise", "--freeze", "blocks.0.*", *CE]
+    plain, kept = (json.loads(run(*flags, *more).stdout) for more in ([], ["--frozen", "fp8"]))
+    weights = {g["fqn"]: g["k"] * g["n"] for g in kept["gemms"] if g["role"] == "forward" and g["fp8"] and g["fqn"].startswith("blocks.0.")}
+    assert weights
+    # A scale and an amax, in four bytes each.
+    bytes_of_codes = sum(weights.values()) + 8 * len(weights)
+    assert kept["memory"]["fp8_weights"] == bytes_of_codes
+    assert plain["memory"]["parameters"] - kept["memory"]["parameters"] == 4 * sum(weights.values())
+    said = f"--frozen fp8: frozen weights as FP8 codes and scales: {len(weights)} ({bytes_of_codes} bytes)"
+    assert any(note.startswith(said) for note in kept["notes"])
+    assert not any("wgrad" == g["role"] for g in kept["gemms"] if g["fqn"] in weights)
+
+
 def test_inspect_says_what_a_gpu_copies():
     flags = ["inspect", GPT, "--shape", "batch=1,seq=24", "--recipe", "tensorwise"]
     cpu = json.loads(run(*flags, "--json").stdout)

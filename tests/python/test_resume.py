@@ -119,6 +119,9 @@ WAYS = {
     "layers": ("mlp", ["--recipe", "mxfp8", "--recipe-for", "fc1=delayed", "--recipe-for", "fc2=off", "--recipe-for",
                        "head=rowwise,tr:requantize"]),
     "FP8 weights": ("mlp", ["--recipe", "delayed", "--primary-weights", "fp8"]),
+    "frozen codes": ("mlp", ["--recipe", "rowwise", "--freeze", "fc1*", "--frozen", "fp8"]),
+    "frozen codes and bfloat16s": ("mlp", ["--recipe", "delayed", "--filter-fqns", "fc1", "--dtype", "bfloat16", "--freeze", "fc*",
+                                           "--frozen", "fp8"]),
     "hopper": ("mlp", ["--recipe", "tensorwise", "--accumulate", "hopper"]),
 }
 

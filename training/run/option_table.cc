@@ -261,6 +261,12 @@ const Option kOptions[] = {
         "floats, of which each step makes codes, or as codes and scales too, "
         "which the step before has made",
         "float", {.choices = "float|fp8", .field = &O::primary_weights}),
+    Row("Chunk", "frozen", kChoice,
+        "how matrices that are not trained live: as floats, rounded to "
+        "bfloat16, or, where products read them in FP8, as codes and scales "
+        "alone (fp8: the others are bfloat16 with `dtype=bfloat16`, else "
+        "float32)",
+        "float32", {.choices = "float32|bfloat16|fp8", .field = &O::frozen}),
     Row("Chunk", "memory", kText,
         "memory that the program may use, on a GPU or in its process: 74GiB, "
         "80GB, a number of bytes, or auto (all that there is); a step that "

@@ -2,8 +2,6 @@
 #include "onnx_fp8/session.h"
 
 #include <algorithm>
-#include <cmath>
-#include <deque>
 #include <limits>
 #include <list>
 #include <map>
@@ -13,6 +11,7 @@
 
 #include "base/available_memory.h"
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "providers/run/executor.h"
 #include "providers/run/state_store.h"
 #include "training/make_provider.h"
@@ -23,9 +22,11 @@
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
 #include "training/session/run_layout.h"
+#include "training/session/started_steps.h"
 #include "training/session/step_results.h"
 #include "training/session/step_room.h"
 #include "training/state/checkpoint.h"
+#include "training/state/frozen_weights.h"
 #include "training/state/masters.h"
 #include "training/state/session_state.h"
 #include "training/step/data_parallel.h"
@@ -72,75 +73,6 @@ std::string LayersRemark(const std::vector<LayerSplit>& layers,
                 "rank of the axis tp: `inspect()` with `mesh` tells why");
 }
 
-// A step that a provider has begun, with the reports of its micro-batches and,
-// last, of its update.
-struct StartedStep {
-  int64_t step;
-  std::string remark;
-  std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
-};
-
-// The steps that were started, in order, and their results.
-class StartedSteps {
- public:
-  // `provider` must outlive it.
-  explicit StartedSteps(ExecutionProvider& provider) : provider_(&provider) {}
-
-  void Add(StartedStep step) { started_.push_back(std::move(step)); }
-
-  // Reads the reports of all started steps; waits for them. Returns how many
-  // were skipped. Errors: those steps failed on the device.
-  int64_t Settle() {
-    int64_t skipped = 0;
-    while (!started_.empty()) {
-      StartedStep started = std::move(started_.front());
-      started_.pop_front();
-      results_.push_back(Read(started));
-      skipped += results_.back().skipped;
-    }
-    return skipped;
-  }
-
-  // Forgets all started steps, with their results and errors.
-  void Drop() {
-    started_.clear();
-    results_.clear();
-    try {
-      provider_->Synchronize();
-    } catch (const Error&) {
-    }
-  }
-
-  bool has_results() const { return !results_.empty(); }
-  // The oldest result. REQUIRES: has_results().
-  StepResult Take() {
-    StepResult result = std::move(results_.front());
-    results_.pop_front();
-    return result;
-  }
-
- private:
-  StepResult Read(const StartedStep& started) {
-    std::vector<StepReport> reports;
-    for (const auto& [layout, tensor] : started.reports) {
-      reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
-    }
-    StepResult result = Summarize(reports);
-    result.step = started.step;
-    result.remark = started.remark;
-    if (!result.skipped && !std::isfinite(result.grad_norm)) {
-      result.remark += Concat(result.remark.empty() ? "" : "; ",
-                              "weights whose gradient is not finite kept "
-                              "their values (`release_gradients`)");
-    }
-    return result;
-  }
-
-  ExecutionProvider* provider_;
-  std::deque<StartedStep> started_;
-  std::deque<StepResult> results_;
-};
-
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
@@ -156,7 +88,8 @@ class Session : public TrainingSession {
                                ranks ? ranks->mesh() : Mesh{},
                                ranks ? ranks->tensor_rank() : 0,
                                ranks ? ranks->shard_rank() : 0)),
-        masters_(*model_.graph, model_.step != nullptr, options_.optimizer),
+        masters_(*model_.graph, model_.step != nullptr, options_.optimizer,
+                 source_.frozen_halves),
         state_(*provider_,
                StatePlacesOf(options_, provider_->device(), *model_.graph)),
         layout_(model_.graph.get(), &state_),
@@ -170,9 +103,7 @@ class Session : public TrainingSession {
         })) {
     CheckOptions(options.provider_options, ranks);
     if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
-    for (Value* value : model_.graph->Initializers()) {
-      if (IsKept(*value)) TakeOver(value);
-    }
+    TakeOverAll();
     for (const auto& [name, count] : model_.batches) state_.Set(name, count);
     if (!options.timeline.empty()) {
       CheckTimeline(options, *provider_);
@@ -340,6 +271,7 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state_.tensors()) {
       if (IsSaved(name)) state.emplace(name, state_.Source(name));
     }
+    state.insert(frozen_.sources().begin(), frozen_.sources().end());
     save.shards = sharded_.ToWrite(state_);
     if (sharded_.is_shared()) save.ranks = &ranks_->world();
     SaveCheckpoint(folder, checkpoint, state, save);
@@ -361,12 +293,18 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state_.tensors()) {
       if (IsSaved(name)) tensors[name] = state_.Host(name);
     }
+    for (const auto& [name, source] : frozen_.sources()) {
+      tensors[name] = source.Pull();
+    }
     return ToState(step_, notes, model_.Fingerprint(), std::move(tensors));
   }
 
   void SetState(const SessionState& state) override {
     RequireWholeState();
     Checkpoint checkpoint = ToCheckpoint(state, model_.Fingerprint());
+    for (auto& [name, tensor] : checkpoint.state) {
+      if (frozen_.Has(name)) tensor = tensor.Clone();
+    }
     Adopt(&checkpoint, "state");
   }
 
@@ -382,7 +320,12 @@ class Session : public TrainingSession {
     CheckWeights(weights, Weights(), options_.model);
     for (const auto& [name, tensor] : weights) {
       for (const auto& [own, kept] : masters_.Encoded(name, tensor)) {
-        state_.Set(own, kept);
+        if (!frozen_.Has(own)) {
+          state_.Set(own, kept);
+          continue;
+        }
+        frozen_.Set(own, kept.Clone());
+        frozen_.Forget(&state_);
       }
     }
     plans_.ForgetWeightCopies();
@@ -402,13 +345,43 @@ class Session : public TrainingSession {
   }
 
  private:
+  void TakeOverAll() {
+    std::set<std::string> lazy;
+    if (source_.frozen == "fp8") lazy = FrozenMatrices(*model_.graph);
+    for (Value* value : model_.graph->Initializers()) {
+      if (lazy.contains(value->name)) {
+        Leave(value);
+      } else if (IsKept(*value)) {
+        TakeOver(value);
+      }
+    }
+    if (held_floats_ == 0) return;
+    AddRemark(Concat("`frozen` fp8: ", held_floats_,
+                     " bytes of frozen floats stay in the process' memory "
+                     "beside their codes, because no file has them as floats "
+                     "of their own (external data, `weights`)"));
+  }
+
+  // The numbers of a frozen weight stay where they are until codes are made.
+  void Leave(Value* value) {
+    const bool is_held = !options_.lacks_weights &&
+                         !model_.first.contains(value->name) &&
+                         !MappedFileAt(value->data.raw());
+    if (is_held && IsLargeWeight(*value)) held_floats_ += BytesOf(*value);
+    const TensorSource first = model_.TakeFirst(value);
+    frozen_.Set(value->name, masters_.EncodedFrozen(value->name, first));
+    value->data = IsLargeWeight(*value)
+                      ? Tensor::Zeros(value->dtype, *value->shape)
+                      : first.Pull();
+  }
+
   // Moves the first value of a state tensor into the state. No other copy of it
   // stays, so that all first values are never twice in memory.
   void TakeOver(Value* value) {
     const std::string& name = value->name;
     // First values of another file come with their corrections.
     if (value->role == Role::kCorrection && state_.Has(name)) return;
-    const Tensor first = model_.TakeFirst(value);
+    const Tensor first = model_.TakeFirst(value).Pull();
     for (const auto& [own, kept] : masters_.Encoded(name, first)) {
       const auto shard = sharded_.Find(own);
       state_.Read(own, shard ? PartOf(kept, *shard) : kept);
@@ -428,7 +401,8 @@ class Session : public TrainingSession {
 
   // Between two steps the sums are zero, and copies follow from weights.
   bool IsSaved(const std::string& name) const {
-    return !sums_.contains(name) && !plans_.IsCopy(name);
+    return !sums_.contains(name) && !plans_.IsCopy(name) &&
+           !frozen_.IsDerived(name);
   }
 
   bool on_host() const { return provider_->device() == Device::kHost; }
@@ -478,6 +452,7 @@ class Session : public TrainingSession {
     bool same = RecipeOf(notes) == options_.recipe;
     if (!same) layout_.Erase(&state);
     skipped_ = SkippedSteps(notes, folder);
+    frozen_.Take(&state);
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
     });
@@ -710,6 +685,7 @@ class Session : public TrainingSession {
       AddRemark(planned.step.recomputed);
       AddRemark(planned.step.moments);
       AddRemark(planned.step.masters);
+      AddRemark(planned.step.frozen_weights);
     }
     planned.key = std::move(key);
     return planned;
@@ -803,6 +779,7 @@ class Session : public TrainingSession {
   // `micro`: position of the micro-batch in its step.
   void RunStep(PlannedStep& planned, const TensorMap& feeds, double lr,
                int64_t micro, StartedStep* started) {
+    ProvideFrozen(planned);
     TensorMap all = planned.Known(feeds);
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
@@ -892,10 +869,28 @@ class Session : public TrainingSession {
     Execute(planned, {{planned.step.lr, rate}}, 0, started);
   }
 
+  // Reads the frozen weights that the plan reads, or makes their codes.
+  void ProvideFrozen(const PlannedStep& planned) {
+    const auto make = [this](const FrozenCodes& codes) {
+      FitToKernels(*codes.maker, provider_->Kernels(), options_, *evaluator_,
+                   runner_);
+      Executor maker(codes.maker, *provider_, arena_);
+      state_.AddOutside(maker.plan());
+      maker.Run({}, state_.tensors());
+      provider_->Synchronize();
+    };
+    if (const auto& quantizer = planned.quantizer) {
+      frozen_.Provide({}, quantizer->executor().plan(), &state_, make);
+    }
+    frozen_.Provide(planned.step.frozen, planned.executor->plan(), &state_,
+                    make);
+  }
+
   // Runs a plan that updates nothing, with the state entries that it reads.
   // Entries that the plan would add (a scale state that no training graph has
   // made yet) stay out of state_. Returns the outputs on the host.
   TensorMap RunBorrowing(const PlannedStep& planned, const TensorMap& feeds) {
+    ProvideFrozen(planned);
     TensorMap borrowed;
     for (const Value* value : planned.executor->plan().states) {
       const std::string& name = value->name;
@@ -912,7 +907,8 @@ class Session : public TrainingSession {
     for (const Value* value : model_.graph->Initializers()) {
       if (!IsKept(*value)) continue;
       for (const std::string& name : masters_.NamesFor(value->name)) {
-        kept.emplace(name, sharded_.Source(state_, name));
+        kept.emplace(name, frozen_.Has(name) ? frozen_.sources().at(name)
+                                             : sharded_.Source(state_, name));
       }
     }
     return kept;
@@ -931,6 +927,7 @@ class Session : public TrainingSession {
   std::unique_ptr<Profiler> profiler_;
   const StepSource source_;
   const Masters masters_;
+  FrozenWeights frozen_;
   StateStore state_;
   RunLayout layout_;
   CollectiveOrder order_;
@@ -943,6 +940,7 @@ class Session : public TrainingSession {
   StartedSteps started_;
   std::set<std::string> sums_;  // names of the sums of micro steps
   std::string remark_;          // for the step that is being started
+  size_t held_floats_ = 0;      // bytes of frozen weights that no file has
   // A device's memory before this session took any.
   std::optional<DeviceMemory> memory_;
   std::optional<StepLimit> limit_;   // of the options

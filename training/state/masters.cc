@@ -132,7 +132,9 @@ void JoinCorrections(TensorMap* tensors) {
   for (const std::string& name : joined) tensors->erase(name);
 }
 
-Masters::Masters(const Graph& model, bool is_step, const OptimizerSpec& spec) {
+Masters::Masters(const Graph& model, bool is_step, const OptimizerSpec& spec,
+                 const std::set<std::string>& frozen) {
+  for (const std::string& name : frozen) masters_[name];
   if (!is_step) {
     for (const std::string& name : WeightsToKeepAsHalves(model, spec)) {
       Master& master = masters_[name];
@@ -175,6 +177,13 @@ TensorMap Masters::Encoded(const std::string& name,
     SplitInto<int16_t>(tensor, half, correction);
   }
   return {{name, half}, {master.correction, correction}};
+}
+
+TensorSource Masters::EncodedFrozen(const std::string& name,
+                                    const TensorSource& tensor) const {
+  if (!masters_.contains(name)) return tensor;
+  return TensorSource(DType::kBFloat16, tensor.shape(),
+                      [tensor] { return NearestHalves(tensor.Pull()); });
 }
 
 SourceMap Masters::Decoded(SourceMap kept) const {

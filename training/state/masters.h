@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trained weights that a run keeps as bfloat16s, with or without a correction
-// (`master`). Users read and write them as floats.
+// Weights that a run keeps as bfloat16s: trained ones, with or without a
+// correction (`master`), and frozen ones (`frozen`). Users read and write them as floats.
 #pragma once
 
 #include <map>
@@ -44,8 +44,10 @@ void JoinCorrections(TensorMap* tensors);
 class Masters {
  public:
   // The weights of a session's model. If it is a training step, its graph
-  // decides, not the options.
-  Masters(const Graph& model, bool is_step, const OptimizerSpec& spec);
+  // decides, not the options. `frozen`: weights that are bfloat16s and do not
+  // move.
+  Masters(const Graph& model, bool is_step, const OptimizerSpec& spec,
+          const std::set<std::string>& frozen = {});
 
   // The names of the tensors that are kept for a tensor of the model: its own,
   // and that of a correction.
@@ -54,6 +56,10 @@ class Masters {
   // The tensors that are kept, by name, of a tensor of the model on the host,
   // which may lie in a mapped file.
   TensorMap Encoded(const std::string& name, const Tensor& tensor) const;
+
+  // The tensor that is kept for a frozen tensor of the model.
+  TensorSource EncodedFrozen(const std::string& name,
+                             const TensorSource& tensor) const;
 
   // All tensors of the model, weights as floats, from the tensors that are
   // kept.

@@ -62,7 +62,7 @@ void CheckMasters(const Checkpoint& checkpoint, const SourceMap& kept,
                           const std::string& got) {
     Fail("[", where, "] expected the checkpoint to hold ", name, " as ",
          expected, ", got ", got,
-         ": a run keeps the `master` with which it began");
+         ": a run keeps the `master` and the `frozen` with which it began");
   };
   const auto type_there = [&](const auto& name) {
     return checkpoint.TypeOf(name);

@@ -269,6 +269,11 @@ Passes MasterPasses(StepBuilder& step, const StepSource& source) {
   return {{"StoreMasters", [&](Graph& g) { step.StoreMasters(g); }}};
 }
 
+Passes FrozenPasses(StepBuilder& step, const StepSource& source) {
+  if (source.frozen == "float32") return {};
+  return {{"StoreFrozen", [&](Graph& g) { step.StoreFrozen(g); }}};
+}
+
 // Whether codes of weights live from one graph to the next, in memory of their
 // own.
 bool CodesOutliveTheStep(const SessionOptions& options) {
@@ -607,6 +612,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
     list.push_back({"RunUpdatesEarly", RunUpdatesEarly});
   }
   Append(&list, MasterPasses(step, source));
+  Append(&list, FrozenPasses(step, source));
   source.runner->Run(list, step.graph());
   return step.Take();
 }

@@ -57,6 +57,29 @@ void CheckSettings(const SessionOptions& options) {
   CheckPrimaryWeights(options);
 }
 
+void CheckFrozen(const SessionOptions& options, bool is_step,
+                 const Mesh& mesh) {
+  const std::string& frozen = options.frozen;
+  if (frozen == "float32") return;
+  if (frozen != "bfloat16" && frozen != "fp8") {
+    throw OptionError(
+        Concat("`frozen`: expected float32, bfloat16 or fp8, got ", frozen));
+  }
+  if (is_step) {
+    throw OptionError(
+        Concat("`frozen=", frozen,
+               "`: expected a model, got a training step in a file, which "
+               "holds its weights as it reads them"));
+  }
+  if (mesh.tp > 1) {
+    throw OptionError(
+        Concat("`frozen=", frozen,
+               "`: expected ranks that keep whole frozen weights (tp=1), got "
+               "tp=",
+               mesh.tp));
+  }
+}
+
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
   const char* choice = FirstChoice(options);
   if (!choice || !ranks || ranks->mesh().tp == 1) return;

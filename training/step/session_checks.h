@@ -16,6 +16,10 @@ namespace onnx_fp8 {
 // CheckLossScaling's.
 void CheckSettings(const SessionOptions& options);
 
+// Checks the option `frozen`. `is_step`: the model is a training step in a
+// file. Errors: OptionError.
+void CheckFrozen(const SessionOptions& options, bool is_step, const Mesh& mesh);
+
 // What several ranks of the axis tp compute alike must be the same to the last
 // bit on all of them, or their copies of the state drift apart. Errors:
 // OptionError. `ranks` may be null.

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <unordered_set>
 
 #include "base/check.h"
 #include "base/moment_codes.h"
 #include "graph/builder.h"
+#include "graph/fp8/frozen_codes.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
@@ -391,6 +393,19 @@ void StepBuilder::StoreMasters(Graph& graph) {
              ", ", others, " keep their type");
 }
 
+void StepBuilder::StoreFrozen(Graph& graph) {
+  std::vector<Value*> halves;
+  for (Value* value : graph.Initializers()) {
+    if (source_.frozen_halves.contains(value->name)) halves.push_back(value);
+  }
+  onnx_fp8::StoreMasters(graph, halves, {});
+  if (source_.frozen == "fp8") {
+    step_.frozen = KeepFrozenCodes(
+        graph, [this](const std::string& hint) { return StateName(hint); });
+  }
+  step_.frozen_weights = FrozenRemark();
+}
+
 StepGraph StepBuilder::Take() {
   NameParameterGradients();
   return std::move(step_);
@@ -596,6 +611,45 @@ std::string StepBuilder::MomentsRemark(
                    kMomentBlock, " elements");
   }
   return text;
+}
+
+// How many frozen weights live in each way, and their bytes.
+std::string StepBuilder::FrozenRemark() const {
+  std::map<std::string, int64_t> sets;  // of codes, by weight
+  size_t bytes = 0;
+  for (const FrozenCodes& made : step_.frozen) {
+    for (const std::string& weight : made.weights) ++sets[weight];
+    for (const std::string& copy : made.copies) {
+      bytes += BytesOf(*step_.graph->Find(copy));
+    }
+  }
+  const auto twice =
+      std::ranges::count_if(sets, [](const auto& s) { return s.second > 1; });
+  int64_t halves = 0, others = 0;
+  size_t bytes_of_halves = 0, bytes_of_others = 0;
+  for (const Value* value : step_.graph->Initializers()) {
+    if (value->role != Role::kFrozen) continue;
+    const bool half = value->dtype == DType::kBFloat16;
+    ++(half ? halves : others);
+    (half ? bytes_of_halves : bytes_of_others) += BytesOf(*value);
+  }
+  if (sets.empty() && halves == 0 && others == 0) {
+    return Concat("`frozen` ", source_.frozen,
+                  ": the step reads no frozen weight");
+  }
+  std::string text =
+      Concat("`frozen` ", source_.frozen, ": frozen weights as ");
+  if (source_.frozen == "fp8") {
+    text += Concat("FP8 codes and scales: ", sets.size(), " (", bytes, " bytes",
+                   twice > 0 ? Concat("; ", twice,
+                                      " twice, because the backward reads "
+                                      "other codes")
+                             : std::string(),
+                   "), as ");
+  }
+  return text + Concat("bfloat16, rounded to the nearest: ", halves, " (",
+                       bytes_of_halves, " bytes), as in the model: ", others,
+                       " (", bytes_of_others, " bytes)");
 }
 
 // An amax of infinity says on all ranks that a tensor of one is not finite.

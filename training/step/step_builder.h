@@ -57,7 +57,8 @@ class StepBuilder {
   void UpdateFromSums(Graph& graph);
   void Statistics(Graph& graph);
   void Outputs(Graph& graph);
-  void StoreMasters(Graph& graph);  // the last one
+  void StoreMasters(Graph& graph);  // the last ones
+  void StoreFrozen(Graph& graph);
 
   Graph& graph() { return *step_.graph; }
   StepGraph Take();
@@ -104,6 +105,7 @@ class StepBuilder {
   // What is said of moments that are codes: which ones are none. "": nothing.
   std::string MomentsRemark(
       const std::vector<ParameterGradient>& parameters) const;
+  std::string FrozenRemark() const;
   Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);
   Value* AddGradientSum(const Value& param, const Shape& shape);

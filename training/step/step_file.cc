@@ -173,6 +173,14 @@ void StepFile::Write(const std::map<std::string, Shape>& shapes,
   // A session on the file chooses both.
   source.recompute.clear();
   source.primary_weights = false;
+  source.frozen = "float32";
+  source.fp8.own_frozen_scales = false;
+  source.frozen_halves.clear();
+  if (options.frozen != "float32") {
+    source_->model.notes.push_back(Concat(
+        "`frozen` ", options.frozen,
+        " is no part of a file: its step reads frozen weights as floats"));
+  }
   if (options.primary_weights == "fp8") {
     source_->model.notes.push_back(
         "`primary_weights` fp8 is no part of a file: its step makes FP8 codes "

@@ -16,6 +16,7 @@
 #include "collectives/mesh.h"
 #include "graph/evaluator.h"
 #include "graph/fp8/fp8_rewrite.h"
+#include "graph/fp8/frozen_codes.h"
 #include "graph/graph.h"
 #include "graph/passes/pass.h"
 #include "graph/passes/recompute.h"
@@ -106,6 +107,10 @@ struct StepSource {
   // Whether micro steps add up sums over labels, not means (SessionOptions::
   // grad_accum_by).
   bool sums_labels = false;
+  // How frozen matrices live, as in the options, and the ones that are
+  // bfloat16s where nothing else is said of them.
+  std::string frozen = "float32";
+  std::set<std::string> frozen_halves = {};
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later
@@ -158,6 +163,10 @@ struct StepGraph {
   // State that holds FP8 copies of weights, and a remark about it.
   std::vector<std::string> weight_copies;
   std::string primary_weights;
+  // Codes of frozen weights, which are state, and a remark about frozen
+  // weights.
+  std::vector<FrozenCodes> frozen;
+  std::string frozen_weights;
   // Other state, which only their maker reads: its bytes by name.
   std::map<std::string, size_t> set_aside;
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp

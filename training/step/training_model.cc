@@ -12,6 +12,7 @@
 #include "graph/passes/straight_through.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
+#include "training/state/frozen_weights.h"
 #include "training/state/masters.h"
 #include "training/step/decay_note.h"
 #include "training/step/given_weights.h"
@@ -46,9 +47,9 @@ std::vector<ParameterInfo> TrainingModel::Parameters() const {
   return infos;
 }
 
-Tensor TrainingModel::TakeFirst(const Value* value) {
+TensorSource TrainingModel::TakeFirst(const Value* value) {
   auto given = first.extract(value->name);
-  return given ? given.mapped().Pull() : value->data;
+  return given ? std::move(given.mapped()) : TensorSource(value->data);
 }
 
 bool TrainingModel::IsLabelOfFile(const Value& input) const {
@@ -276,7 +277,7 @@ TrainingModel LoadTrainingModel(const SessionOptions& options,
   SessionOptions unchanged = options;
   TrainingModel model = Load(&unchanged, runner, use);
   for (Value* value : model.graph->Initializers()) {
-    value->data = model.TakeFirst(value);
+    value->data = model.TakeFirst(value).Pull();
   }
   return model;
 }
@@ -316,6 +317,13 @@ StepSource MakeStepSource(const SessionOptions& options,
                     model.step.get()};
   source.sums_labels = options.grad_accum_by == "tokens";
   source.primary_weights = options.primary_weights == "fp8";
+  CheckFrozen(options, model.step != nullptr, mesh);
+  source.frozen = options.frozen;
+  source.fp8.own_frozen_scales = source.frozen == "fp8";
+  if (source.frozen == "bfloat16" ||
+      (source.frozen == "fp8" && options.dtype == DType::kBFloat16)) {
+    source.frozen_halves = FrozenMatrices(*model.graph);
+  }
   if (mesh.dp > 1 && options.shard.what != Sharding::kNone) {
     source.sharded = ParametersToShard(*model.graph);
   }

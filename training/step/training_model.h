@@ -62,7 +62,7 @@ struct TrainingModel {
   // Names of all parameters and of copies that PyTorch has a name for.
   ParameterNames AllNames() const;
   // The first value of an initializer, from `first` or else from the graph.
-  Tensor TakeFirst(const Value* value);
+  TensorSource TakeFirst(const Value* value);
   // Whether an input came with the loss in a file.
   bool IsLabelOfFile(const Value& input) const;
 };

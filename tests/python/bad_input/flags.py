@@ -146,6 +146,12 @@ def whole_codes_of_parts(folder):
             "--primary-weights", "fp8"]
 
 
+@wrong("--frozen fp8: expected ranks that keep whole frozen weights (tp=1), got tp=2")
+def frozen_weights_in_parts(folder):
+    good(folder)
+    return ["plan", "m.onnx", "--loss", "cross_entropy", "--gpu", "h100", "--mesh", "tp=2", "--batch-size", "4", "--frozen", "fp8"]
+
+
 @wrong("--release-gradients: expected --dtype float32 or bfloat16, because the loss scale of float16 follows all gradients, got float16")
 def gradients_that_no_step_releases(folder):
     good(folder)

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/session/started_steps.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "training/session/step_results.h"
+
+namespace onnx_fp8 {
+
+int64_t StartedSteps::Settle() {
+  int64_t skipped = 0;
+  while (!started_.empty()) {
+    StartedStep started = std::move(started_.front());
+    started_.pop_front();
+    results_.push_back(Read(started));
+    skipped += results_.back().skipped;
+  }
+  return skipped;
+}
+
+void StartedSteps::Drop() {
+  started_.clear();
+  results_.clear();
+  try {
+    provider_->Synchronize();
+  } catch (const Error&) {
+  }
+}
+
+StepResult StartedSteps::Take() {
+  StepResult result = std::move(results_.front());
+  results_.pop_front();
+  return result;
+}
+
+StepResult StartedSteps::Read(const StartedStep& started) {
+  std::vector<StepReport> reports;
+  for (const auto& [layout, tensor] : started.reports) {
+    reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
+  }
+  StepResult result = Summarize(reports);
+  result.step = started.step;
+  result.remark = started.remark;
+  if (!result.skipped && !std::isfinite(result.grad_norm)) {
+    result.remark += Concat(result.remark.empty() ? "" : "; ",
+                            "weights whose gradient is not finite kept "
+                            "their values (`release_gradients`)");
+  }
+  return result;
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Frozen matrices that live as FP8 codes and scales (`frozen` fp8). Their
+// numbers stay where they come from, in the model's file or in given weights;
+// the state has no more than plans read.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graph/fp8/frozen_codes.h"
+#include "graph/graph.h"
+#include "onnx_fp8/tensor_source.h"
+#include "providers/plan/plan.h"
+#include "providers/run/state_store.h"
+
+namespace onnx_fp8 {
+
+// The weights of a model for which `frozen` says how they live: floats that are
+// not trained, with two axes or more, that no subgraph reads and that are no
+// output.
+std::set<std::string> FrozenMatrices(const Graph& model);
+
+class FrozenWeights {
+ public:
+  // `source`: the weight as the state would keep it. A new source counts from
+  // the next Forget on.
+  void Set(const std::string& name, TensorSource source) {
+    sources_.insert_or_assign(name, std::move(source));
+  }
+  // Moves the weights among these tensors, which may lie in a mapped file, out
+  // of them.
+  void Take(TensorMap* tensors);
+
+  bool Has(const std::string& name) const { return sources_.contains(name); }
+  const SourceMap& sources() const { return sources_; }
+  // Whether the state of that name follows from sources.
+  bool IsDerived(const std::string& name) const {
+    return Has(name) || copies_.contains(name);
+  }
+
+  // Gives the state what a plan reads and what is not there yet: weights that
+  // are read as they are, and codes, which `make` makes. A weight of which
+  // codes are made is in the state meanwhile, and no other one. Errors: the
+  // sources'; make's.
+  void Provide(const std::vector<FrozenCodes>& codes, const Plan& plan,
+               StateStore* state,
+               const std::function<void(const FrozenCodes&)>& make);
+  // Takes all this out of the state.
+  void Forget(StateStore* state) const;
+
+ private:
+  SourceMap sources_;
+  std::set<std::string> copies_;  // state that holds codes, scales and amaxes
+};
+
+}  // namespace onnx_fp8
