@@ -179,7 +179,8 @@ std::string InFlags(const std::string& message) {
 
 CommandHelp WithSession(CommandHelp help) {
   help.sections.push_back(
-      {"Loss and parameters", {"Loss", "Loss options", "Trained", "Reading"}});
+      {"Loss and parameters",
+       {"Loss", "Loss options", "Trained", "LoRA", "Reading"}});
   help.sections.push_back({"Numbers", {"Recipe", "Loss scale"}});
   help.sections.push_back(
       {"Engine", {"Provider", "Engine", "Chunk", "Budget"}});

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/run/session_options.h"
+#include "training/step/adapters.h"
 #include "training/step/given_weights.h"
 
 namespace onnx_fp8 {
@@ -57,6 +58,14 @@ void ResolveFiles(const OptionSet& options, FlagMap* saved) {
   if (at != saved->end() && at->second[0] != "h100" && at->second[0] != "") {
     const auto path = std::filesystem::absolute(at->second[0]);
     at->second = {path.lexically_normal().string()};
+  }
+  if (at = saved->find("--lora"); at != saved->end() && at->second[0] != "") {
+    LoraSpec spec = ResolveLora(at->second[0]);
+    if (!spec.folder.empty()) {
+      spec.folder =
+          std::filesystem::absolute(spec.folder).lexically_normal().string();
+    }
+    at->second = {LoraText(spec)};
   }
   if (at = saved->find("--class-weights"); at != saved->end()) {
     at->second.clear();

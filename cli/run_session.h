@@ -16,9 +16,9 @@ CommandHelp TrainHelp();
 // The flags that a run's folder keeps: all except flags for one start only.
 RunSettings KeptFlags(FlagMap flags);
 
-// A run reads the .json files of recipes and the file of `class_weights` only
-// once: replaces their names by what they hold. Makes the path of `auto_filter`
-// absolute.
+// A run reads the .json files of recipes, the file of `class_weights` and the
+// settings of the adapter that `lora` names only once: replaces their names by
+// what they hold. Makes the paths of `auto_filter` and of the adapter absolute.
 void ResolveFiles(const OptionSet& options, FlagMap* saved);
 
 // Where the newest checkpoint of a run lies, or the best one. Errors: there is

@@ -81,6 +81,10 @@ struct SessionOptions {
   // graph/passes/trained_parameters.h.
   std::vector<std::string> train;
   std::vector<std::string> freeze;
+  // Low-rank adapters beside linear layers, which are trained in place of the
+  // model's parameters: "r=16,alpha=32,targets=*q_proj*,*v_proj*", or the
+  // folder of an adapter; "": none. See onnx_fp8/lora_spec.h.
+  std::string lora;
   BatchNormMode batch_norm = BatchNormMode::kAsExported;
   LossScaling loss_scaling = {};  // with dtype kFloat16
   // Whether a table and a layer's weight that hold the same matrix become one
@@ -375,6 +379,11 @@ class TrainingSession {
   // model without these weights.
   virtual void ExportOnnx(const std::string& path, bool external_data = false,
                           const std::string& into = "") = 0;
+  // The adapters of `lora`, and the parameters that are trained beside them, in
+  // PEFT's format: adapter_model.safetensors and adapter_config.json. Exports
+  // of the other formats merge them into the weights, in float32. Errors: a
+  // session without `lora`.
+  virtual void ExportAdapter(const std::string& folder) = 0;
   // The present weights by FQN in PyTorch's layout, and the running statistics
   // of BatchNormalization with the numbers of batches that moved them. Returns
   // remarks for the user about names or layouts that the file had lost.

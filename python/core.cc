@@ -584,6 +584,12 @@ NB_MODULE(_core, module) {
                 [&](TrainingSession& s) { return s.ExportSafetensors(path); });
           },
           "path"_a, WithoutLock())
+      .def(
+          "export_adapter",
+          [](HostSession& session, const std::string& folder) {
+            session.With([&](TrainingSession& s) { s.ExportAdapter(folder); });
+          },
+          "folder"_a, WithoutLock())
       .def_prop_ro("step_count",
                    [](HostSession& session) {
                      return Ask(session,

@@ -61,6 +61,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
   ours.seed = options.seed;
   if (run) {
     ours.init = options.init;  // only drawn ones
+    ours.lora = options.lora;  // without the folder of its first values
     ours.lacks_weights = options.lacks_weights;
   }
   auto session = TrainingSession::Create(ours);

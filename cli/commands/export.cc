@@ -27,6 +27,10 @@ std::string Extension(const std::string& path) {
 const Option kExportOptions[] = {
     {"Own", "RUN", OptionKind::kFile,
      "the folder of a run, or of onnxruntime.training.artifacts"},
+    {"Own", "adapter", OptionKind::kFile,
+     "of a run with `lora`: a folder for adapter_model.safetensors and "
+     "adapter_config.json, which PEFT loads; other files get the weights with "
+     "the adapters merged into them"},
     {"Own",
      "out",
      OptionKind::kFiles,
@@ -50,7 +54,8 @@ CommandHelp ExportHelp() {
       "onnxruntime-training.",
       {{"Options", {"Own", "Scores", "Best", "External", "Budget", "Machine"}}},
       {"onnx-fp8 export runs/gpt -o trained.onnx",
-       "onnx-fp8 export runs/gpt -o weights.safetensors"}};
+       "onnx-fp8 export runs/gpt -o weights.safetensors",
+       "onnx-fp8 export runs/gpt --adapter adapter"}};
 }
 
 bool AnyEnds(const std::vector<std::string>& paths, const char* extension) {
@@ -67,6 +72,9 @@ void ExportArtifacts(const OptionSet& flags) {
   }
   if (flags.On("best")) {
     throw OptionError("`best` is for the folder of a run");
+  }
+  if (flags.Has("adapter")) {
+    throw OptionError("`adapter` is for the folder of a run");
   }
   OrtArtifacts artifacts = ReadOrtArtifacts(flags.Text("RUN"), BudgetsOf(flags),
                                             flags.Text("checkpoint"));
@@ -145,7 +153,14 @@ void ExportRun(const OptionSet& flags) {
     } else {
       Notes(session->ExportSafetensors(path));
     }
+    const bool merges = !session->Options().lora.empty();
     Out() << Printable(path) << ": the weights of step " << session->step()
+          << (merges ? ", with the adapters merged in float32" : "") << "\n";
+  }
+  if (flags.Has("adapter")) {
+    const std::string adapter = flags.Text("adapter");
+    session->ExportAdapter(adapter);
+    Out() << Printable(adapter) << ": the adapters of step " << session->step()
           << "\n";
   }
 }
@@ -155,7 +170,8 @@ void ExportRun(const OptionSet& flags) {
 int Export(const Arguments& arguments) {
   Flags flags(ExportHelp(), kExportOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"RUN", "out"});
+  flags.Require({"RUN"});
+  if (!flags.Has("adapter")) flags.Require({"out"});
   for (const std::string& path : flags.List("out")) {
     std::string end = Extension(path);
     if (end == ".onnx" || end == ".safetensors" || end == kCheckpoint) continue;

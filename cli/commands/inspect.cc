@@ -130,8 +130,8 @@ CommandHelp InspectHelp() {
             {"MODEL", "JSON", "memory_report", "GPU", "all_nodes", "provider",
              "mesh", "Chunk", "dump_passes", "Budget", "Machine"}},
            {"Model",
-            {"Shapes", "Loss", "Loss options", "Trained", "Reading", "Recipe",
-             "Loss scale"}},
+            {"Shapes", "Loss", "Loss options", "Trained", "LoRA", "Reading",
+             "Recipe", "Loss scale"}},
            {"Optimizer", {"Optimizer"}}},
           {"onnx-fp8 inspect model.onnx --mesh tp=8",
            "onnx-fp8 inspect gpt.onnx --shape batch=8,seq=2048 --recipe "

@@ -294,7 +294,8 @@ CommandHelp PlanHelp() {
        {"Hardware", {"GPU", "Hardware"}},
        {"Batch", {"batch_size", "whole", "Shapes"}},
        {"Training",
-        {"Loss", "Loss options", "Trained", "Reading", "Recipe", "Loss scale"}},
+        {"Loss", "Loss options", "Trained", "LoRA", "Reading", "Recipe",
+         "Loss scale"}},
        {"Optimizer", {"Optimizer"}}},
       {"onnx-fp8 plan llama.onnx --loss cross_entropy --mesh dp=64 --shard "
        "parameters --batch-size 128 --shape seq=8192 --dtype bfloat16 "

@@ -206,6 +206,7 @@ void TrainCommand::CheckOptions() const {
     throw OptionError(Reference(name) + " needs `val_data`");
   }
   flags_.RequireBeside("checkpoint", "ort_training");
+  flags_.Exclude("lora", "ort_training");
   flags_.RequireBeside("timeline_steps", "timeline");
   CheckRanks(flags_);
   ScheduleOf(flags_);

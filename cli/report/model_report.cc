@@ -141,6 +141,8 @@ class Reporter {
     ImportReport import;
     model_.graph = ImportModel(options, ImportFor::kReport, runner_, &import);
     written_ = import.written;
+    model_.lora = import.lora;
+    model_.adapters = std::move(import.adapters);
     if (!import.batch_norm_note.empty()) {
       report_.notes.push_back(import.batch_norm_note);
     }

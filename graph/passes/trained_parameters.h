@@ -26,6 +26,7 @@ enum class Evidence {
   kRule,    // nobody: it is concluded from the graph and from values
   kKind,    // PyTorch's exporter
   kRecord,  // onnx_fp8.torch.export
+  kLora,    // nobody: the tensor is an adapter that the caller asks for
   kFlag     // the caller
 };
 

@@ -62,9 +62,10 @@ def rewrite(model=None, out=None, *, ort_training=None, **options) -> dict:
 
 
 @documented("export")
-def export(run, out, **options) -> None:
+def export(run, out=None, **options) -> None:
     """Writes the weights of a run, or of artifacts: .onnx, .safetensors, or a list of both; of a run with
-    `checkpoint` also .ckpt, which onnxruntime-training loads."""
+    `checkpoint` also .ckpt, which onnxruntime-training loads. `adapter`: a folder for the adapters of `lora`, in
+    PEFT's format."""
     _run("export", None, {"RUN": run, "out": out, **options})
 
 

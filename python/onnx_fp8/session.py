@@ -201,7 +201,7 @@ class TrainingSession:
 
     def export(self, path, external_data: bool = False) -> list[str]:
         """Writes the model with its present weights, in evaluation mode (.onnx), or the weights and the statistics of
-        BatchNorm in PyTorch's names and layout (.safetensors). Returns remarks about names that the file had lost."""
+        BatchNorm in PyTorch's names and layout (.safetensors). Adapters are merged into the weights. Returns remarks about names that the file had lost."""
         path = os.fspath(path)
         if path.endswith(".safetensors"):
             return self._core.export_safetensors(path)
@@ -209,6 +209,11 @@ class TrainingSession:
             raise OptionError(f"`path`: expected a name that ends in .onnx or .safetensors, got {path}")
         self._core.export_onnx(path, external_data)
         return []
+
+    def export_adapter(self, folder) -> None:
+        """Writes the adapters of the option `lora`, and parameters that are trained beside them, as PEFT does:
+        adapter_model.safetensors and adapter_config.json. `export` merges them into the weights."""
+        self._core.export_adapter(os.fspath(folder))
 
     @property
     def steps(self) -> int:

@@ -189,6 +189,13 @@ const Option kOptions[] = {
         "", {.field = &O::train}),
     Row("Trained", "freeze", kList, "do not train these; `train` wins", "",
         {.field = &O::freeze}),
+    Row("LoRA", "lora", kText,
+        "train low-rank adapters beside linear layers, and nothing else: "
+        "r=16,alpha=32,targets=GLOB,GLOB with dropout=0.05, "
+        "init=true|gaussian|false and rslora if wanted; or the folder of an "
+        "adapter that PEFT or `export()` wrote, to go on with it; `train` adds "
+        "parameters that are trained whole",
+        "", {.field = &O::lora}),
     Row("Reading", "batch_norm", kChoice,
         "BatchNormalization normalizes by the batch, by its running "
         "statistics, or as the file says",

@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "data/arrays.h"
 #include "graph/fp8/auto_filter.h"
+#include "onnx_fp8/lora_spec.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"
 #include "training/step/given_weights.h"
@@ -377,6 +378,7 @@ SessionOptions SessionOptionsOf(const OptionSet& options,
     ParseMemory(session.memory);
   }
   CheckWeightOptions(session);
+  if (!session.lora.empty()) ParseLora(session.lora);
   session.model = model;
   session.given = options.AllGiven();
   if (options.Find("loss")) session.loss = LossOf(options);

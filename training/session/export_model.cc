@@ -8,6 +8,7 @@
 #include "graph/batch_statistics.h"
 #include "graph/onnx/export_weights.h"
 #include "graph/onnx/written_file.h"
+#include "training/step/adapters.h"
 #include "training/step/torch_weights.h"
 
 namespace onnx_fp8 {
@@ -69,8 +70,9 @@ void ExportModel(const TrainingModel& model, const SourceMap& state,
                       model.WithCopies(WeightsOf(*model.graph, state)), write,
                       ExportMode::kEvaluation);
   } else if (!model.step) {
+    const SourceMap merged = MergeAdapters(model, state);
     ExportWithWeights(file, path,
-                      model.WithCopies(WithStatistics(model, state)), write,
+                      model.WithCopies(WithStatistics(model, merged)), write,
                       ExportMode::kEvaluation);
   } else {
     const FileStep& step = *model.step;
@@ -87,8 +89,8 @@ std::vector<std::string> ExportTorch(const TrainingModel& model,
                                      const StateStore& state, int64_t batches,
                                      const std::string& path) {
   std::vector<std::string> remarks;
-  SourceMap arrays =
-      ToTorch(model.WithCopies(weights), model.AllNames(), &remarks);
+  SourceMap arrays = ToTorch(model.WithCopies(MergeAdapters(model, weights)),
+                             model.AllNames(), &remarks);
   for (const auto& s : BatchStatistics(*model.graph, model.AllNames())) {
     auto kept = weights.find(s.value->name);
     arrays.insert_or_assign(s.key, kept == weights.end()

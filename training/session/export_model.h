@@ -13,19 +13,20 @@
 namespace onnx_fp8 {
 
 // Writes the file of `model` to `path` with the tensors of `state`, in
-// evaluation mode unless it is a step. The update of a step goes to
-// ApplyPath(path). With `into`, a step's weights go into that model instead.
-// Errors: ExportWithWeights'; `into` for a model that is no
-// step.
+// evaluation mode unless it is a step. Adapters are merged into the weights.
+// The update of a step goes to ApplyPath(path). With `into`, a step's weights
+// go into that model instead. Errors: ExportWithWeights'; `into` for a model
+// that is no step.
 void ExportModel(const TrainingModel& model, const SourceMap& state,
                  const std::string& path, const WriteOptions& write,
                  const std::string& into);
 
 // Writes the tensors of `weights` to `path` as PyTorch's state_dict has them:
-// parameters, and the running statistics of BatchNormalization with the number
-// of batches that moved them. It is the number before training, if `state` or
-// the file tells it, and `batches`. Returns remarks about names and layouts
-// that the file had lost. Errors: WriteSafetensors'.
+// parameters, with adapters merged into them, and the running statistics of
+// BatchNormalization with the number of batches that moved them. It is the
+// number before training, if `state` or the file tells it, and `batches`.
+// Returns remarks about names and layouts that the file had lost. Errors:
+// WriteSafetensors'.
 std::vector<std::string> ExportTorch(const TrainingModel& model,
                                      const SourceMap& weights,
                                      const StateStore& state, int64_t batches,

@@ -29,6 +29,7 @@
 #include "training/state/frozen_weights.h"
 #include "training/state/masters.h"
 #include "training/state/session_state.h"
+#include "training/step/adapters.h"
 #include "training/step/data_parallel.h"
 #include "training/step/fit_memory.h"
 #include "training/step/pipelines.h"
@@ -336,6 +337,10 @@ class Session : public TrainingSession {
     const bool as_kept = model_.step && into.empty();
     ExportModel(model_, as_kept ? Kept() : Weights(), path, {external_data},
                 into);
+  }
+
+  void ExportAdapter(const std::string& folder) override {
+    ExportAdapters(model_, Weights(), folder);
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {

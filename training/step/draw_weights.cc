@@ -152,6 +152,20 @@ bool IsDrawn(std::string_view init) { return init.starts_with(kDrawnInit); }
 
 void CheckDrawn(const std::string& init) { Deviation(init); }
 
+Tensor DrawNormal(const Value& value, uint64_t seed, float deviation) {
+  const uint64_t own = RandomBits(seed, Hash(value.name));
+  return Filled(value, [=](int64_t i) {
+    return deviation * Normal(own, static_cast<uint64_t>(i));
+  });
+}
+
+Tensor DrawUniform(const Value& value, uint64_t seed, float bound) {
+  const uint64_t own = RandomBits(seed, Hash(value.name));
+  return Filled(value, [=](int64_t i) {
+    return bound * (2 * RandomUniform(own, static_cast<uint64_t>(i)) - 1);
+  });
+}
+
 std::string DrawWeights(const std::string& init, const MissingData& missing,
                         uint64_t seed, Graph* graph) {
   const float std = Deviation(init);
@@ -164,10 +178,7 @@ std::string DrawWeights(const std::string& init, const MissingData& missing,
     Value& value = Drawable(name, missing, record, graph);
     const First first = FirstOf(value);
     if (first == First::kNormal) {
-      const uint64_t own = RandomBits(seed, Hash(name));
-      value.data = Filled(value, [=](int64_t i) {
-        return std * Normal(own, static_cast<uint64_t>(i));
-      });
+      value.data = DrawNormal(value, seed, std);
       ++drawn;
       numbers += value.data.size();
     } else {

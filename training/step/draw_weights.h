@@ -23,15 +23,19 @@ bool IsDrawn(std::string_view init);
 // IsDrawn(init).
 void CheckDrawn(const std::string& init);
 
+// A first value for the initializer: normal with mean 0 and that deviation, or
+// uniform in [-bound, bound). Element i depends on the seed, the initializer's
+// name and i alone: the same on every rank and provider.
+Tensor DrawNormal(const Value& value, uint64_t seed, float deviation);
+Tensor DrawUniform(const Value& value, uint64_t seed, float bound);
+
 // Gives the tensors in `missing`, float initializers, first values by the ways
 // in which the graph reads them: scales of norms and other vectors that
 // multiply become ones, vectors that are added become zeros, and all others are
-// drawn from a normal distribution with mean 0 and the deviation STD of `init`.
-// Element i of a tensor depends on the seed, the tensor's name and i alone:
-// the same on every rank and provider. Comes before the passes, which then see
-// a fresh model. Returns a sentence for the user. Errors: STD is no positive
-// number; nothing is missing; a tensor that is no float initializer, or that
-// the file calls a buffer or constant.
+// drawn by DrawNormal with the deviation STD of `init`. Comes before the
+// passes, which then see a fresh model. Returns a sentence for the user.
+// Errors: STD is no positive number; nothing is missing; a tensor that is no
+// float initializer, or that the file calls a buffer or constant.
 std::string DrawWeights(const std::string& init, const MissingData& missing,
                         uint64_t seed, Graph* graph);
 

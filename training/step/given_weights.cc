@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "onnx_fp8/lora_spec.h"
 #include "onnx_fp8/option_error.h"
 #include "training/state/masters.h"
 #include "training/step/draw_weights.h"
@@ -18,6 +19,13 @@ std::string WeightsOf(const SessionOptions& options) {
 }
 
 void LeaveWeights(SessionOptions* options) {
+  if (!options->lora.empty()) {
+    LoraSpec spec = ParseLora(options->lora);
+    if (!spec.targets.empty()) {
+      spec.folder.clear();
+      options->lora = LoraText(spec);
+    }
+  }
   if (WeightsOf(*options).empty()) return;
   options->weights.clear();
   options->rename.clear();

@@ -19,7 +19,7 @@ namespace onnx_fp8 {
 std::string WeightsOf(const SessionOptions& options);
 
 // Changes the options for a session that restores a checkpoint, which has the
-// weights: their files may exist no longer.
+// weights and adapters: their files may exist no longer.
 void LeaveWeights(SessionOptions* options);
 
 // Errors: OptionErrors about options that do not go together, and

@@ -38,6 +38,7 @@
 #include "graph/passes/specialize.h"
 #include "graph/passes/straight_through.h"
 #include "graph/passes/unroll_recurrent.h"
+#include "onnx_fp8/option_error.h"
 #include "optimizers/master_format.h"
 #include "providers/passes/add_to_sums.h"
 #include "providers/passes/bound_workspaces.h"
@@ -59,6 +60,7 @@
 #include "training/ranks/bucket_reductions.h"
 #include "training/ranks/gather_ahead.h"
 #include "training/ranks/sharded_state.h"
+#include "training/step/adapters.h"
 #include "training/step/draw_weights.h"
 #include "training/step/loss.h"
 #include "training/step/place_state.h"
@@ -91,7 +93,7 @@ const char* Name(StepKind kind) {
 }
 
 Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
-  return {
+  Passes list = {
       {"ComputeInFloat", ComputeInFloat},
       {"SeparateTensors",
        [&options, report](Graph& graph) {
@@ -112,6 +114,23 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
              &report->notes);
        }},
   };
+  if (!options.lora.empty()) {
+    report->lora = ResolveLora(options.lora);
+    list.push_back({"AddAdapters", [report](Graph& graph) {
+                      report->adapters = AddAdapters(graph, *report->lora,
+                                                     &report->initializers);
+                    }});
+  }
+  return list;
+}
+
+// A step in a file has its parameters already.
+void RequireModel(const SessionOptions& options, const Graph& step) {
+  if (options.lora.empty()) return;
+  throw OptionError(
+      Concat("`lora`: expected the model that the step was made "
+             "from, got the step ",
+             step.file));
 }
 
 // Brings the model's ops to the forms that the backward, FP8 and our kernels
@@ -580,9 +599,16 @@ std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
   report->written = WrittenAs(*graph);
   if (!takes_steps) RequireNoStep(*graph);
   if (use != ImportFor::kReport) RequireNoOrtTrainingModel(*graph);
-  if (IsStep(report->written)) return graph;
+  if (IsStep(report->written)) {
+    RequireModel(options, *graph);
+    return graph;
+  }
   WidenMissing(report->missing, graph.get());
   runner.Run(ImportPasses(options, report), *graph);
+  if (report->lora) {
+    DrawAdapters(report->adapters, *report->lora, options.seed, graph.get());
+    report->notes.push_back(LoraNote(report->adapters, *report->lora, *graph));
+  }
   if (IsLossFile(options.loss.kind)) {
     report->loss = AddLossFile(*graph, options.loss.kind, options.budgets);
   }

@@ -13,6 +13,7 @@
 #include "graph/evaluator.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
+#include "graph/passes/add_adapters.h"
 #include "graph/passes/pass.h"
 #include "graph/passes/trained_parameters.h"
 #include "onnx_fp8/session.h"
@@ -37,6 +38,8 @@ struct ImportReport {
   // Tensors that are one or two, and other facts for the user.
   std::vector<std::string> notes;
   std::vector<InitializerReport> initializers;
+  std::optional<LoraSpec> lora;  // of the option
+  std::vector<Adapter> adapters;
   // With kReport and kForecast, and with weights of other files or of a
   // checkpoint: without those that options.init draws.
   MissingData missing;

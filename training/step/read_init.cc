@@ -29,7 +29,11 @@ class InitReader {
         model_(*model),
         data_(std::move(given.missing)),
         drawn_(std::move(given.drawn)),
-        arrays_(std::move(given.weights)) {}
+        arrays_(std::move(given.weights)) {
+    for (const Adapter& adapter : model_.adapters) {
+      adapters_.insert({adapter.a, adapter.b});
+    }
+  }
 
   void Read() {
     ReadStatistics();
@@ -142,7 +146,8 @@ class InitReader {
         taken_.insert(info.name);
         model_.first.insert(std::move(given));
         any_ = true;
-      } else if (!drawn_.contains(info.name)) {
+      } else if (!drawn_.contains(info.name) &&
+                 !adapters_.contains(info.name)) {
         missing_.push_back(info.fqn);
       }
     }
@@ -251,7 +256,8 @@ class InitReader {
   TrainingModel& model_;
   const MissingData data_;
   const std::set<std::string> drawn_;
-  StoredWeights arrays_;         // that nothing has taken yet
+  std::set<std::string> adapters_;  // parameters that no file of weights has
+  StoredWeights arrays_;            // that nothing has taken yet
   std::set<std::string> taken_;  // initializers that have a value of an array
   bool any_ = false;             // whether the model has taken one
   std::vector<std::string> missing_, others_;

@@ -10,10 +10,12 @@
 #include "base/hash.h"
 #include "base/joined.h"
 #include "graph/passes/straight_through.h"
+#include "onnx_fp8/option_error.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/state/frozen_weights.h"
 #include "training/state/masters.h"
+#include "training/step/adapters.h"
 #include "training/step/decay_note.h"
 #include "training/step/given_weights.h"
 #include "training/step/gradient_registry.h"
@@ -242,6 +244,8 @@ TrainingModel Import(SessionOptions* options, PassRunner& runner, ImportFor use,
   if (use == ImportFor::kSession && IsStep(import.written)) {
     DescribeStep(options, &model);
   } else {
+    model.lora = import.lora;
+    model.adapters = import.adapters;
     DescribeModel(*options, import, &model);
   }
   *given = std::move(import.given);
@@ -257,12 +261,20 @@ TrainingModel Load(SessionOptions* options, PassRunner& runner, ImportFor use) {
   } else if (options->lacks_weights) {
     RequireState(given.missing, *model.graph);
   }
+  if (model.lora && !model.lora->folder.empty()) ReadAdapters(&model);
   return model;
 }
 
 // Whether the gradient of a result may go on to the node's operands.
 bool PassesGradient(const Node& node) {
   return Gradients().Find(node.domain, node.op) != NoGradient;
+}
+
+void RequireWholeLayers(const TrainingModel& model, const Mesh& mesh) {
+  if (!model.lora || mesh.tp == 1) return;
+  throw OptionError(
+      Concat("`lora`: expected ranks that compute whole layers (tp=1), got tp=",
+             mesh.tp, ": adapters beside parts of layers are not implemented"));
 }
 
 bool IsCode(const Value* value) {
@@ -294,27 +306,30 @@ StepSource MakeStepSource(const SessionOptions& options,
                           int64_t shard_rank) {
   CheckSettings(options);
   if (!model.step) CheckAccumulation(options, model.loss);
-  StepSource source{model.graph.get(),
-                    model.loss,
-                    options.optimizer,
-                    options.dtype,
-                    options.loss_scaling,
-                    {options.recipe, options.filter, model.names, model.scales},
-                    LossChunkBytes(options.loss_chunk_bytes, options.provider),
-                    options.recompute,
-                    options.grad_accum,
-                    options.seed,
-                    &evaluator,
-                    false,
-                    options.budgets,
-                    &runner,
-                    mesh,
-                    tensor_rank,
-                    shard_rank,
-                    options.shard,
-                    {},
-                    options.bucket_bytes,
-                    model.step.get()};
+  RequireWholeLayers(model, mesh);
+  StepSource source{
+      model.graph.get(),
+      model.loss,
+      options.optimizer,
+      options.dtype,
+      options.loss_scaling,
+      {options.recipe, WithAdapters(options.filter, model.adapters),
+       model.names, model.scales},
+      LossChunkBytes(options.loss_chunk_bytes, options.provider),
+      options.recompute,
+      options.grad_accum,
+      options.seed,
+      &evaluator,
+      false,
+      options.budgets,
+      &runner,
+      mesh,
+      tensor_rank,
+      shard_rank,
+      options.shard,
+      {},
+      options.bucket_bytes,
+      model.step.get()};
   source.sums_labels = options.grad_accum_by == "tokens";
   source.primary_weights = options.primary_weights == "fp8";
   CheckFrozen(options, model.step != nullptr, mesh);

@@ -11,6 +11,7 @@
 
 #include "graph/graph.h"
 #include "graph/parameter_names.h"
+#include "graph/passes/add_adapters.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
 #include "training/step/loss_file.h"
@@ -42,6 +43,9 @@ struct TrainingModel {
   std::string trains;                  // TrainingSession::Trains
   std::vector<ParameterInfo> tensors;  // TrainingSession::Tensors
   std::vector<TiedCopy> copies;
+  // With the option `lora`: what it says, and the adapters in the graph.
+  std::optional<LoraSpec> lora;
+  std::vector<Adapter> adapters;
   // Values of given weights for parameters, which the graph does not have yet:
   // whoever needs one takes it.
   SourceMap first;

@@ -12,6 +12,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr size_t kNamed = 3;
+constexpr size_t kEvidences = static_cast<size_t>(Evidence::kFlag) + 1;
 
 // 11178884 → "11,178,884".
 std::string Grouped(int64_t number) {
@@ -37,18 +38,20 @@ const char* Source(Evidence evidence) {
       return "from the file's own list";
     case Evidence::kRecord:
       return "from the record of the export";
+    case Evidence::kLora:
+      return "adapters of `lora`";
     case Evidence::kFlag:
       return "by `train`";
   }
   return "";
 }
 
-std::string Sources(const std::array<size_t, 4>& counts) {
+std::string Sources(const std::array<size_t, kEvidences>& counts) {
   std::string text;
   size_t kinds = 0;
   for (size_t count : counts) kinds += count > 0;
-  for (Evidence evidence :
-       {Evidence::kRecord, Evidence::kKind, Evidence::kFlag, Evidence::kRule}) {
+  for (Evidence evidence : {Evidence::kRecord, Evidence::kKind, Evidence::kLora,
+                            Evidence::kFlag, Evidence::kRule}) {
     size_t count = counts[static_cast<size_t>(evidence)];
     if (count == 0) continue;
     if (!text.empty()) text += ", ";
@@ -64,7 +67,7 @@ std::string TrainsLine(const std::vector<InitializerReport>& tensors,
                        const std::set<std::string>& unused) {
   size_t trained = 0, all = 0;
   int64_t numbers = 0;
-  std::array<size_t, 4> sources = {};
+  std::array<size_t, kEvidences> sources = {};
   std::map<std::string, std::vector<std::string>> others;
   std::vector<std::string> by_values;
   for (const InitializerReport& tensor : tensors) {
