@@ -529,6 +529,13 @@ void Translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
+std::vector<std::string> Notes(HostSession& session) {
+  std::vector<std::string> notes =
+      Ask(session, [](TrainingSession& s) { return s.Notes(); });
+  for (std::string& note : notes) note = Printable(InKeywords(note));
+  return notes;
+}
+
 }  // namespace
 
 // A host keeps its own `new`, which does not tell the size.
@@ -601,15 +608,7 @@ NB_MODULE(_core, module) {
                        return s.skipped_steps();
                      });
                    })
-      .def_prop_ro("notes",
-                   [](HostSession& session) {
-                     std::vector<std::string> notes = Ask(
-                         session, [](TrainingSession& s) { return s.Notes(); });
-                     for (std::string& note : notes) {
-                       note = Printable(InKeywords(note));
-                     }
-                     return notes;
-                   })
+      .def_prop_ro("notes", Notes)
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
