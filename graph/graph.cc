@@ -400,6 +400,12 @@ bool IsReturned(const Graph& graph, const Value* value) {
          });
 }
 
+std::unordered_set<const Value*> ReturnedValues(const Graph& graph) {
+  std::unordered_set<const Value*> values = NewState(graph);
+  values.insert(graph.outputs.begin(), graph.outputs.end());
+  return values;
+}
+
 std::unordered_set<const Value*> NewState(const Graph& graph) {
   std::unordered_set<const Value*> values;
   for (const StateBinding& binding : graph.state) values.insert(binding.next);

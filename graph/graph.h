@@ -270,6 +270,9 @@ Value* FirstResult(const Node& node);
 // values of its state.
 bool IsReturned(const Graph& graph, const Value* value);
 
+// All values that the graph returns, for a pass that asks about many.
+std::unordered_set<const Value*> ReturnedValues(const Graph& graph);
+
 // The values that replace state after a run.
 std::unordered_set<const Value*> NewState(const Graph& graph);
 

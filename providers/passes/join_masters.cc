@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/passes/join_masters.h"
 
+#include <unordered_set>
 #include <vector>
 
 #include "graph/op_facts.h"
@@ -29,10 +30,11 @@ void AddOperands(Graph& graph, Node& update,
 }
 
 // Whether the parameter's codec has joined the update.
-bool JoinMaster(Graph& graph, Node& update) {
+bool JoinMaster(Graph& graph, Node& update,
+                const std::unordered_set<const Value*>& returned) {
   Value *old = update.in(0), *next = update.out(0);
   Node* decode = old->producer;
-  if (!decode || !next || next->uses.size() != 1 || IsReturned(graph, next)) {
+  if (!decode || !next || next->uses.size() != 1 || returned.contains(next)) {
     return false;
   }
   Node* encode = next->uses[0];
@@ -47,7 +49,7 @@ bool JoinMaster(Graph& graph, Node& update) {
   for (const auto& [name, value] : encode->attributes) {
     update.attributes[name == "stream" ? "master_stream" : name] = value;
   }
-  if (old->uses.empty() && !IsReturned(graph, old)) graph.RemoveNode(decode);
+  if (old->uses.empty() && !returned.contains(old)) graph.RemoveNode(decode);
   graph.MoveOutput(encode->out(0), &update, 0);
   if (split) {
     graph.MoveToNewOutput(encode->out(1), &update, update.outputs().size());
@@ -65,8 +67,9 @@ void JoinMasters(Graph& graph, const KernelRegistry& kernels) {
     const KernelEntry* entry = kernels.Find(node.domain, node.op);
     if (entry && entry->traits.coded_state) updates.push_back(&node);
   }
+  const std::unordered_set<const Value*> returned = ReturnedValues(graph);
   bool any = false;
-  for (Node* update : updates) any |= JoinMaster(graph, *update);
+  for (Node* update : updates) any |= JoinMaster(graph, *update, returned);
   // The number of the update may be computed behind its new reader.
   if (any) graph.Sort();
 }

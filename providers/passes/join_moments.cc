@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/passes/join_moments.h"
 
+#include <unordered_set>
 #include <vector>
 
 #include "graph/op_facts.h"
@@ -17,8 +18,9 @@ struct Codec {
   Node* encode;
 };
 
-bool IsRead(const Graph& graph, const Value* x, const Node& reader) {
-  return x->uses.size() == 1 && x->uses[0] == &reader && !IsReturned(graph, x);
+bool IsRead(const std::unordered_set<const Value*>& returned, const Value* x,
+            const Node& reader) {
+  return x->uses.size() == 1 && x->uses[0] == &reader && !returned.contains(x);
 }
 
 // Whether the node measures the update by the moments that it makes.
@@ -34,10 +36,11 @@ bool Measures(const Node& node, const Node& update) {
 
 // The only reader of a new moment beside nodes that measure the update, at most
 // one; null: there is no such reader.
-Node* EncoderOf(const Graph& graph, const Value* next, const Node& update) {
+Node* EncoderOf(const std::unordered_set<const Value*>& returned,
+                const Value* next, const Node& update) {
   Node* encoder = nullptr;
   size_t meters = 0;
-  if (IsReturned(graph, next)) return nullptr;
+  if (returned.contains(next)) return nullptr;
   for (Node* reader : next->uses) {
     if (Measures(*reader, update)) {
       ++meters;
@@ -97,14 +100,15 @@ bool TakesPlacesOf(const Node& update, const Node& encode) {
 
 // Nothing unless each moment of the update has its codec, which nobody else
 // reads, all are of one kind, and the second one alone draws.
-std::vector<Codec> CodecsOf(const Graph& graph, const Node& update) {
+std::vector<Codec> CodecsOf(const std::unordered_set<const Value*>& returned,
+                            const Node& update) {
   const Value* ok = OkOf(update);
   std::vector<Codec> codecs;
   for (size_t i = 1; i <= CountMoments(update); ++i) {
     const Value *in = update.in(kFirstMoment + i - 1), *out = update.out(i);
     Node* decode = in->producer;
-    Node* encode = out ? EncoderOf(graph, out, update) : nullptr;
-    if (!decode || !IsRead(graph, in, update) || !encode) return {};
+    Node* encode = out ? EncoderOf(returned, out, update) : nullptr;
+    if (!decode || !IsRead(returned, in, update) || !encode) return {};
     const bool fits =
         AreRoundings(*decode, *encode) || AreCodes(*decode, *encode, ok);
     const bool like_first = i == 1 || decode->op == codecs[0].decode->op;
@@ -170,8 +174,9 @@ void JoinMoments(Graph& graph, const KernelRegistry& kernels) {
     const KernelEntry* entry = kernels.Find(node.domain, node.op);
     if (entry && entry->traits.coded_state) updates.push_back(&node);
   }
+  const std::unordered_set<const Value*> returned = ReturnedValues(graph);
   for (Node* update : updates) {
-    Join(graph, *update, CodecsOf(graph, *update));
+    Join(graph, *update, CodecsOf(returned, *update));
   }
 }
 

@@ -24,6 +24,8 @@ struct OneOfMany {
   const char* name;
   const char* node;
   int64_t launches;  // of kNodes nodes
+  // Take turns as every third node.
+  std::vector<const char*> others = {};
 };
 
 void PrintTo(const OneOfMany& c, std::ostream* out) { *out << c.name; }
@@ -45,7 +47,9 @@ std::string NodeText(const OneOfMany& c, int i) {
   for (const char* input : {"x#", "g#", "m#", "v#"}) {
     text += Concat("input ", input, ": float[{R},{C}]\n");
   }
-  text += Concat(c.node, "\n");
+  const auto third = static_cast<size_t>(i / 3);
+  const bool is_other = i % 3 == 2 && !c.others.empty();
+  text += Concat(is_other ? c.others[third % c.others.size()] : c.node, "\n");
   text = Replaced(text, "{W}", Concat("weight_decay=0.", i % 3));
   text = Replaced(text, "{K}", std::to_string(i % 3));
   text = Replaced(text, "{R16}", std::to_string(RoundUp(rows, 16)));
@@ -74,12 +78,23 @@ const scale: float[3] = {0, 0.01, 0.002}
   return graph;
 }
 
+// Of all inputs, also those that RandomFeeds leaves zero.
+TensorMap FeedsOfMany(const Graph& graph) {
+  TensorMap feeds = RandomFeeds(graph, {});
+  uint64_t seed = 1000;
+  for (const Value* input : graph.inputs) {
+    if (input->dtype == DType::kFloat) continue;
+    feeds[input->name] = RandomCodes(input->dtype, *input->shape, ++seed);
+  }
+  return feeds;
+}
+
 class CudaManyTest : public testing::TestWithParam<OneOfMany> {};
 
 TEST_P(CudaManyTest, GiveTheBitsOfEachAlone) {
   auto cuda = MakeCudaProvider();
   auto all = GraphOfNodes(GetParam(), 0, kNodes);
-  TensorMap feeds = RandomFeeds(*all, {}), state;
+  TensorMap feeds = FeedsOfMany(*all), state;
   Executor together(all, *cuda);
   CheckPlan(together.plan(), *all, cuda->Kernels());
   emulation::ResetCounts();
@@ -161,7 +176,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "one_minus_beta1=0.125, one_minus_beta2=0.25>"
                   "(x#, g#, m#, v#, step, lr, clip, ok)",
                   6},
-        // These moments begin at 0.
         OneOfMany{"AdamWOfBFloat16",
                   "input h#: bfloat16[{R},{C}]\n"
                   "input k#: bfloat16[{R},{C}]\n"
@@ -172,7 +186,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "row=2, shift=3, stream=1{K}, stride=1{K}>"
                   "(x#, g#, h#, k#, step, lr, clip, ok, seed, step)",
                   6},
-        // These parameters begin at 0.
         OneOfMany{"AdamWOfMasters",
                   "input w#: bfloat16[{R},{C}]\n"
                   "input c#: int8[{R},{C}]\n"
@@ -182,6 +195,30 @@ INSTANTIATE_TEST_SUITE_P(
                   "one_minus_beta1=0.125, one_minus_beta2=0.25>"
                   "(w#, g#, m#, v#, step, lr, clip, ok, c#)",
                   6},
+        // Only neighbors with the same correction share launches: two by two.
+        OneOfMany{"AdamWOfMixedMasters",
+                  "input w#: bfloat16[{R},{C}]\n"
+                  "input c#: int8[{R},{C}]\n"
+                  "p#: bfloat16[{R},{C}], n#: float[{R},{C}], "
+                  "u#: float[{R},{C}], d#: int8[{R},{C}] "
+                  "= onnx_fp8.AdamW<correction=3, eps=0.1, lr_scale=0.5, {W}, "
+                  "one_minus_beta1=0.125, one_minus_beta2=0.25>"
+                  "(w#, g#, m#, v#, step, lr, clip, ok, c#)",
+                  2 * (kNodes / 3 + kNodes / 3),
+                  {"input w#: bfloat16[{R},{C}]\n"
+                   "input c#: int16[{R},{C}]\n"
+                   "p#: bfloat16[{R},{C}], n#: float[{R},{C}], "
+                   "u#: float[{R},{C}], d#: int16[{R},{C}] "
+                   "= onnx_fp8.AdamW<correction=5, eps=0.1, lr_scale=0.5, "
+                   "{W}, one_minus_beta1=0.125, one_minus_beta2=0.25>"
+                   "(w#, g#, m#, v#, step, lr, clip, ok, c#)",
+                   "input w#: bfloat16[{R},{C}]\n"
+                   "p#: bfloat16[{R},{C}], n#: float[{R},{C}], "
+                   "u#: float[{R},{C}] "
+                   "= onnx_fp8.AdamW<begin={K}, eps=0.1, lr_scale=0.5, {W}, "
+                   "master_stream=1{K}, one_minus_beta1=0.125, "
+                   "one_minus_beta2=0.25, row=2, shift=3, stride=1{K}>"
+                   "(w#, g#, m#, v#, step, lr, clip, ok, seed, step)"}},
         OneOfMany{"SGDWithCodes",
                   "const k#: int64[] = {{K}}\n"
                   "w#: float[] = Gather<axis=0>(scale, k#)\n"

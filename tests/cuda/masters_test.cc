@@ -18,6 +18,7 @@
 #include "providers/run/executor.h"
 #include "tests/cuda/beside_cpu.h"
 #include "tests/graph/parse.h"
+#include "tests/providers/cpu/random_feeds.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -112,13 +113,15 @@ const MasterUpdate kMasterUpdates[] = {
     {"SGDMomentumSplit8OfCodes", "SGDMomentum", 1, "float8e4m3fn", "int8"},
     {"SGDMomentumDrawnOfCodes", "SGDMomentum", 1, "float8e4m3fn", nullptr}};
 
-// The node in the layout of providers/ops/update_layout.h.
-std::string TextOfMaster(const MasterUpdate& c) {
+// The node in the layout of providers/ops/update_layout.h. It updates state in
+// its place, or (`kept` false) its results are the graph's.
+std::string TextOfMaster(const MasterUpdate& c, bool kept = true) {
   const bool adam = c.moments == 2;
   const bool codes = c.kept == std::string("float8e4m3fn");
   const bool draws = adam && c.kept != std::string("float");
   const std::string size = "[9,130]";
-  std::string states = Concat("param w: bfloat16", size, "\n");
+  std::string states =
+      Concat(kept ? "param" : "input", " w: bfloat16", size, "\n");
   std::string binds = "update w = p\n";
   std::string results = Concat("p: bfloat16", size);
   std::string operands = "w, g";
@@ -127,7 +130,7 @@ std::string TextOfMaster(const MasterUpdate& c) {
                                   c.moments == 1 ? kMomentumOfMasters : "");
   auto state = [&](const std::string& role, const std::string& name,
                    const std::string& type) {
-    states += Concat(role, " ", name, ": ", type, "\n");
+    states += Concat(kept ? role : "input", " ", name, ": ", type, "\n");
     binds += Concat("update ", name, " = ", name, "_next\n");
     results += Concat(", ", name, "_next: ", type);
   };
@@ -156,7 +159,7 @@ std::string TextOfMaster(const MasterUpdate& c) {
       "const seed: int64[] = {5000000000}\ninput ok: bool[]\n"
       "input g: float",
       size, "\n", states, results, " = onnx_fp8.", c.op, attributes, ">(",
-      operands, rest, ")\n", binds);
+      operands, rest, ")\n", kept ? binds : "");
 }
 
 class CudaUpdatesOfMasters : public testing::TestWithParam<MasterUpdate> {};
@@ -164,6 +167,39 @@ class CudaUpdatesOfMasters : public testing::TestWithParam<MasterUpdate> {};
 INSTANTIATE_TEST_SUITE_P(All, CudaUpdatesOfMasters,
                          testing::ValuesIn(kMasterUpdates),
                          [](const auto& info) { return info.param.name; });
+
+// No operand is zero. Floats are positive, but for the gradient.
+TensorMap FeedsOfMasters(const Graph& graph, bool ok) {
+  TensorMap feeds = RandomFeeds(graph, {});
+  uint64_t seed = 1000;
+  for (const Value* input : graph.inputs) {
+    Tensor& feed = feeds.at(input->name);
+    if (feed.dtype() != DType::kFloat) {
+      feed = RandomCodes(feed.dtype(), feed.shape(), ++seed);
+      continue;
+    }
+    for (int64_t i = 0; i < feed.size(); ++i) {
+      feed.data<float>()[i] = std::fabs(feed.data<float>()[i]);
+    }
+  }
+  feeds["g"] = GradientOfMasters(12);
+  feeds["ok"] = Tensor::Scalar(ok);
+  return feeds;
+}
+
+// In a skipped step the results are copies of the operands.
+TEST_P(CudaUpdatesOfMasters, InMemoryOfTheirOwnAreTheCpus) {
+  const std::string text = TextOfMaster(GetParam(), false);
+  auto graph = [&] {
+    std::shared_ptr<Graph> made = ParseGraph(text);
+    made->outputs = made->nodes().front().outputs();
+    return made;
+  };
+  for (bool ok : {true, false}) {
+    ExpectCpusBytes(graph(), graph(), FeedsOfMasters(*graph(), ok),
+                    Concat("ok ", ok));
+  }
+}
 
 // The state after steps of which one is skipped.
 TensorMap StateOfMasters(const MasterUpdate& c, ExecutionProvider& provider) {

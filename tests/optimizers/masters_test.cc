@@ -4,8 +4,12 @@
 // encodes them gives the bits of nodes that do so one after the other.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <limits>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -14,6 +18,7 @@
 #include "providers/passes/join_masters.h"
 #include "providers/passes/join_moments.h"
 #include "providers/run/executor.h"
+#include "tests/graph/parse.h"
 #include "training/step/store_masters.h"
 
 namespace onnx_fp8 {
@@ -173,6 +178,120 @@ TEST(UpdatesOfMasters, ASkippedStepKeepsTheCodes) {
     before.erase("optimizer.skipped");
     for (const auto& [name, tensor] : before) {
       EXPECT_TRUE(Identical(trained.state().at(name), tensor)) << name;
+    }
+  }
+}
+
+constexpr char kScalarsOfMaster[] = R"(const step: int64[] = {3}
+const lr: float[] = {0.125}
+const clip: float[] = {0.75}
+const seed: int64[] = {5000000000}
+input ok: bool[]
+input g: float[33,130]
+input m: float[33,130]
+input v: float[33,130]
+)";
+constexpr char kAdamWOfMaster[] =
+    "eps=0.0625, lr_scale=0.5, weight_decay=0.25, one_minus_beta1=0.125, "
+    "one_minus_beta2=0.25";
+constexpr char kPlacesOfMaster[] = "begin=12, row=50, shift=70, stride=200";
+
+// A graph of one update, whose results have memory of their own: one node, or
+// nodes that decode the parameter w, update it and encode it.
+std::string TextOfUpdate(DType correction, bool joins) {
+  const bool splits = correction != DType::kUndefined;
+  const std::string half = "bfloat16[33,130]", whole = "float[33,130]";
+  const std::string type = Concat(Name(correction), "[33,130]");
+  const std::string split = Concat("correction=", static_cast<int>(correction));
+  const std::string moments = Concat("n: ", whole, ", u: ", whole);
+  const std::string operands = "g, m, v, step, lr, clip, ok";
+  std::string text = Concat(kScalarsOfMaster, "input w: ", half, "\n");
+  if (splits) text += Concat("input c: ", type, "\n");
+  if (joins) {
+    return text +
+           Concat(
+               "p: ", half, ", ", moments, splits ? ", d: " + type : "",
+               " = onnx_fp8.AdamW<", kAdamWOfMaster, ", ",
+               splits ? split : Concat(kPlacesOfMaster, ", master_stream=99"),
+               ">(w, ", operands, splits ? ", c" : ", seed, step", ")\n");
+  }
+  text += splits ? Concat("x: ", whole, " = onnx_fp8.DecodeMaster<", split,
+                          ">(w, c)\n")
+                 : Concat("x: ", whole, " = Cast<to=1>(w)\n");
+  text += Concat("y: ", whole, ", ", moments, " = onnx_fp8.AdamW<",
+                 kAdamWOfMaster, ">(x, ", operands, ")\n");
+  return text + (splits ? Concat("p: ", half, ", d: ", type,
+                                 " = onnx_fp8.EncodeMaster<", split, ">(y)\n")
+                        : Concat("p: ", half, " = onnx_fp8.RoundStochastic<",
+                                 kPlacesOfMaster, ", stream=99>",
+                                 "(y, seed, step)\n"));
+}
+
+TensorMap RunText(const std::string& text, const char* outputs,
+                  const TensorMap& feeds) {
+  std::shared_ptr<Graph> graph = ParseGraph(text);
+  for (const char* name = outputs; *name; ++name) {
+    graph->outputs.push_back(graph->Find(std::string(1, *name)));
+  }
+  auto cpu = MakeCpuProvider();
+  Executor executor(graph, *cpu);
+  TensorMap state;
+  return executor.Run(feeds, state);
+}
+
+// The gradient of this element is not a number.
+constexpr int64_t kUntaken = 600;
+
+// Operands that are not zero.
+TensorMap FeedsOfUpdate(DType correction, bool ok) {
+  TensorMap feeds;
+  if (correction == DType::kUndefined) {
+    feeds["w"] = ConvertTo(MasterFloats(1), DType::kBFloat16);
+  } else {
+    const std::string text = Concat(
+        "input x: float[33,130]\nw: bfloat16[33,130], c: ", Name(correction),
+        "[33,130] = onnx_fp8.EncodeMaster<correction=",
+        static_cast<int>(correction), ">(x)\n");
+    feeds = RunText(text, "wc", {{"x", MasterFloats(1)}});
+  }
+  feeds["g"] = MasterFloats(2);
+  feeds["g"].data<float>()[kUntaken] = std::numeric_limits<float>::quiet_NaN();
+  feeds["m"] = MasterFloats(3);
+  feeds["v"] = MasterFloats(4);
+  for (int64_t i = 0; i < feeds["v"].size(); ++i) {
+    feeds["v"].data<float>()[i] += 0.5f;
+  }
+  feeds["ok"] = Tensor::Scalar(ok);
+  return feeds;
+}
+
+bool SameElement(const Tensor& a, const Tensor& b, int64_t i) {
+  const size_t bytes = ByteSize(a.dtype());
+  const size_t at = static_cast<size_t>(i) * bytes;
+  return a.dtype() == b.dtype() &&
+         std::memcmp(static_cast<const std::byte*>(a.raw()) + at,
+                     static_cast<const std::byte*>(b.raw()) + at, bytes) == 0;
+}
+
+// A result that is kept is a copy of its operand.
+TEST(UpdatesOfMasters, InMemoryOfTheirOwnKeepWhatIsNotTaken) {
+  for (DType correction : kCorrections) {
+    const char* results = correction == DType::kUndefined ? "pnu" : "pnud";
+    for (bool ok : {true, false}) {
+      SCOPED_TRACE(Concat(MasterOf(correction), ", ok ", ok));
+      const TensorMap feeds = FeedsOfUpdate(correction, ok);
+      const TensorMap got =
+          RunText(TextOfUpdate(correction, true), results, feeds);
+      const TensorMap want =
+          RunText(TextOfUpdate(correction, false), results, feeds);
+      for (auto [result, operand] :
+           {std::pair{"p", "w"}, {"n", "m"}, {"u", "v"}, {"d", "c"}}) {
+        if (!feeds.contains(operand)) continue;
+        const Tensor &now = got.at(result), &old = feeds.at(operand);
+        EXPECT_TRUE(Identical(now, want.at(result))) << result;
+        EXPECT_EQ(Identical(now, old), !ok) << result;
+        EXPECT_TRUE(SameElement(now, old, kUntaken)) << result;
+      }
     }
   }
 }

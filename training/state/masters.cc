@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -73,9 +74,10 @@ std::set<std::string> WeightsToKeepAsHalves(const Graph& model,
   CheckMaster(spec);
   std::set<std::string> names;
   if (!KeepsHalves(spec)) return names;
+  const std::unordered_set<const Value*> returned = ReturnedValues(model);
   for (const auto& [name, shape] : ParametersToShard(model)) {
     const Value* value = model.Find(name);
-    if (value->dtype == DType::kFloat && !IsReturned(model, value)) {
+    if (value->dtype == DType::kFloat && !returned.contains(value)) {
       names.insert(name);
     }
   }

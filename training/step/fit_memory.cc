@@ -267,6 +267,12 @@ class MemorySearch {
   PaperStep TakeChosen() { return std::move(chosen_); }
 
  private:
+  // A plan that is not smaller than the one before it.
+  struct Rejected {
+    ExecutionChoice execution;
+    PaperStep step;
+  };
+
   // Chooses how the step runs, as far as that makes the plan smaller, and makes
   // this plan. The order of gathers stays: nobody forecasts here how long a
   // step would wait for them.
@@ -285,7 +291,10 @@ class MemorySearch {
   // Whether the plan is smaller then.
   bool TryExecution(const ExecutionChoice& execution) {
     PaperStep tried = PlanWith(execution);
-    if (tried.total() + reserve_ >= fit_.after) return false;
+    if (tried.total() + reserve_ >= fit_.after) {
+      rejected_.push_back({execution, std::move(tried)});
+      return false;
+    }
     fit_.after = tried.total() + reserve_;
     fit_.execution = execution;
     fit_.time_share = execution_share_;
@@ -312,9 +321,19 @@ class MemorySearch {
 
   CostsOfPlan CostsOf(const Plan& plan) const { return {plan, hardware_}; }
 
+  // The plan in which nothing runs again, which may be made already.
+  PaperStep Planned(const ExecutionChoice& execution) {
+    const auto known =
+        std::ranges::find(rejected_, execution, &Rejected::execution);
+    if (known == rejected_.end()) return plan_({.execution = execution});
+    PaperStep step = std::move(known->step);
+    rejected_.erase(known);
+    return step;
+  }
+
   // The plan in which nothing runs again. The next plans run in this way, too.
   PaperStep PlanWith(const ExecutionChoice& execution) {
-    PaperStep step = plan_({.execution = execution});
+    PaperStep step = Planned(execution);
     const double seconds = CostsOf(step.plan).all_seconds();
     execution_ = execution;
     execution_share_ = seconds_ > 0 ? std::max(0.0, seconds / seconds_ - 1) : 0;
@@ -398,6 +417,7 @@ class MemorySearch {
   MemoryFit fit_;
   PaperStep chosen_;    // of `fit_`
   double seconds_ = 0;  // of the first plan
+  std::vector<Rejected> rejected_;
   // Of the plans that are tried, and the share of time that they add.
   ExecutionChoice execution_;
   double execution_share_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 #include <string_view>
 
@@ -29,6 +30,24 @@ inline TensorMap RandomFeeds(const Graph& graph,
     feeds[input->name] = t;
   }
   return feeds;
+}
+
+// Random bytes from 1 to 126, which are no FP8 code of NaN, or bfloat16s in
+// [0, 1).
+inline Tensor RandomCodes(DType dtype, const Shape& shape, uint64_t seed) {
+  if (dtype == DType::kBFloat16) {
+    Tensor t = Tensor::Allocate(DType::kFloat, shape);
+    for (int64_t i = 0; i < t.size(); ++i) {
+      t.data<float>()[i] = RandomUniform(seed, static_cast<uint64_t>(i));
+    }
+    return ConvertTo(t, dtype);
+  }
+  Tensor t = Tensor::Allocate(dtype, shape);
+  auto* bytes = static_cast<uint8_t*>(t.raw());
+  for (size_t i = 0; i < t.bytes(); ++i) {
+    bytes[i] = static_cast<uint8_t>(1 + RandomBits(seed, i) % 126);
+  }
+  return t;
 }
 
 }  // namespace onnx_fp8

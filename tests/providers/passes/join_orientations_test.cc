@@ -104,13 +104,7 @@ output qt
 output st
 )";
 
-TEST(JoinOrientations, TwoDecodingsOfAWeightAreOneOperand) {
-  ExpectNotJoined(kTwoDecodings);
-  const auto decoded = [](Graph& graph, const KernelRegistry& all) {
-    JoinOrientations(graph, all, true, true);
-  };
-  const std::string joined = AfterPass(kTwoDecodings, decoded, Joining());
-  EXPECT_EQ(joined, R"(param w: bfloat16[160,32]
+constexpr char kOneDecoding[] = R"(param w: bfloat16[160,32]
 correction c: int8[160,32]
 d: float[160,32] = onnx_fp8.DecodeMaster<correction=3>(w, c)
 q: float8e4m3fn[160,32], s: float[160,1], _, qt: float8e4m3fn[32,160], st: float[32,1] = onnx_fp8.QuantizeBlockTranspose<block_columns=0, block_rows=1, pow2=0, q_max=448.0, scale_to=1, to=17>(d)
@@ -118,7 +112,14 @@ output q
 output s
 output qt
 output st
-)");
+)";
+
+TEST(JoinOrientations, TwoDecodingsOfAWeightAreOneOperand) {
+  ExpectNotJoined(kTwoDecodings);
+  const auto decoded = [](Graph& graph, const KernelRegistry& all) {
+    JoinOrientations(graph, all, true, true);
+  };
+  EXPECT_EQ(AfterPass(kTwoDecodings, decoded, Joining()), kOneDecoding);
   // A second reader keeps its decoding; another weight has another one.
   std::string read = kTwoDecodings;
   read.insert(read.find("output q"), "r: float[160,32] = Neg(e)\n");
@@ -130,6 +131,31 @@ output st
   other.insert(0, "param v: bfloat16[160,32]\n");
   other.replace(other.rfind("(w, c)"), 6, "(v, c)");
   EXPECT_EQ(AfterPass(other, decoded, Joining()), other);
+}
+
+// The text with another decoding, which reads no correction.
+std::string WithDecoding(std::string text, const std::string& decoding) {
+  const std::string correction = "correction c: int8[160,32]\n";
+  text.erase(text.find(correction), correction.size());
+  const std::string from = "onnx_fp8.DecodeMaster<correction=3>(w, c)";
+  for (size_t at; (at = text.find(from)) != std::string::npos;) {
+    text.replace(at, from.size(), decoding);
+  }
+  return text;
+}
+
+TEST(JoinOrientations, TwoCastsOfAWeightAreOneOperand) {
+  const auto decoded = [](Graph& graph, const KernelRegistry& all) {
+    JoinOrientations(graph, all, true, true);
+  };
+  const std::string casts = WithDecoding(kTwoDecodings, "Cast<to=1>(w)");
+  ExpectNotJoined(casts);
+  EXPECT_EQ(AfterPass(casts, decoded, Joining()),
+            WithDecoding(kOneDecoding, "Cast<to=1>(w)"));
+  // Casts of another value than a weight are apart.
+  std::string activation = casts;
+  activation.replace(activation.find("param w"), 7, "input w");
+  EXPECT_EQ(AfterPass(activation, decoded, Joining()), activation);
 }
 
 // The columns may come first, as a weight's do where the forward pass reads

@@ -333,6 +333,31 @@ TEST(FitMemory, NamesOnlyChoicesThatChangeThePlan) {
   }
 }
 
+// The step needs 1000 bytes in any case. The backward can make its own codes;
+// the gradient of attention always needs the same workspace.
+TEST(FitMemory, PlansNoChoiceTwice) {
+  std::vector<ExecutionChoice> planned;  // where nothing runs again
+  const auto plan = [&](const StepChoice& choice) {
+    if (!choice.recompute) planned.push_back(choice.execution);
+    PaperStep paper =
+        RunOnPaper({.joins_weights = choice.execution.joins_weights});
+    paper.step.gradient_names.seed = "dy";
+    paper.arena = 1000;
+    return paper;
+  };
+  SessionOptions options;
+  options.memory = "1";
+  const MemoryFit fit =
+      FitMemory({1, 0}, HardwareOf(Device::kHost), options, plan);
+  EXPECT_EQ(fit.after, 1000u);
+  EXPECT_FALSE(fit.chooses());
+  EXPECT_EQ(planned.size(), 4u);
+  for (const ExecutionChoice& choice : planned) {
+    EXPECT_EQ(std::ranges::count(planned, choice), 1);
+  }
+  EXPECT_EQ(std::ranges::count(planned, ExecutionChoice{false}), 1);
+}
+
 // Nothing may run again here, and a gather ahead of its reader takes 300 bytes.
 TEST(FitMemory, WaitsForParametersAtLast) {
   const auto plan = [](const StepChoice& choice) {
