@@ -169,9 +169,8 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
       },
       &forecast);
   const StepGraph& step = paper.step;
-  for (const std::string& note :
-       {step.recomputed, step.moments, step.masters, step.frozen_weights,
-        step.primary_weights}) {
+  for (const std::string& note : {step.recomputed, step.moments, step.masters,
+                                  step.frozen_weights, step.primary_weights}) {
     if (!note.empty()) forecast.notes.push_back(note);
   }
   forecast.memory = MemoryOf(paper);
