@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights that a run keeps as bfloat16s: trained ones, with or without a
-// correction (`master`), and frozen ones (`frozen`). Users read and write them as floats.
+// correction (`master`), and frozen ones (`frozen`). Users read and write them
+// as floats.
 #pragma once
 
 #include <map>
