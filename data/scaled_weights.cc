@@ -249,7 +249,8 @@ StoredWeights DecodeScaled(WeightFiles files) {
     for (const auto& [name, scale] : scales) files.tensors.erase(scale);
   }
   for (const auto& [name, tensor] : files.tensors) {
-    weights.emplace(name, StoredWeight{files.files.at(name), name, tensor});
+    weights.emplace(
+        name, StoredWeight{files.files.at(name), name, SourceOfMapped(tensor)});
   }
   return weights;
 }

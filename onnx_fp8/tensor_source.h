@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/mapped_file.h"
 #include "onnx_fp8/tensor.h"
 
 namespace onnx_fp8 {
@@ -38,6 +39,18 @@ class TensorSource {
   Shape shape_;
   std::function<Tensor()> pull_;
 };
+
+// A tensor that may lie in a mapped file. If it does, each Pull reads it into
+// memory of its own (CopyMapped), so no page of the mapping takes memory.
+// REQUIRES: as CopyMapped's.
+inline TensorSource SourceOfMapped(const Tensor& tensor) {
+  if (!MappedFileAt(tensor.raw())) return TensorSource(tensor);
+  return TensorSource(tensor.dtype(), tensor.shape(), [tensor] {
+    Tensor read = Tensor::Allocate(tensor.dtype(), tensor.shape());
+    CopyMapped(tensor.raw(), tensor.bytes(), read.raw());
+    return read;
+  });
+}
 
 using SourceMap = std::map<std::string, TensorSource>;
 

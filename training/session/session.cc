@@ -369,11 +369,12 @@ class Session : public TrainingSession {
 
   // The numbers of a frozen weight stay where they are until codes are made.
   void Leave(Value* value) {
-    const bool is_held = !options_.lacks_weights &&
-                         !model_.first.contains(value->name) &&
+    const bool is_given = model_.first.contains(value->name);
+    const bool is_held = !options_.lacks_weights && !is_given &&
                          !MappedFileAt(value->data.raw());
     if (is_held && IsLargeWeight(*value)) held_floats_ += BytesOf(*value);
-    const TensorSource first = model_.TakeFirst(value);
+    const TensorSource first =
+        is_given ? model_.TakeFirst(value) : SourceOfMapped(value->data);
     frozen_.Set(value->name, masters_.EncodedFrozen(value->name, first));
     value->data = IsLargeWeight(*value)
                       ? Tensor::Zeros(value->dtype, *value->shape)

@@ -23,7 +23,8 @@ std::set<std::string> FrozenMatrices(const Graph& model) {
 
 void FrozenWeights::Take(TensorMap* tensors) {
   for (auto& [name, source] : sources_) {
-    if (auto own = tensors->extract(name)) source = std::move(own.mapped());
+    if (auto own = tensors->extract(name))
+      source = SourceOfMapped(own.mapped());
   }
 }
 

@@ -31,7 +31,7 @@ class FrozenWeights {
     sources_.insert_or_assign(name, std::move(source));
   }
   // Moves the weights among these tensors, which may lie in a mapped file, out
-  // of them.
+  // of them. REQUIRES: as SourceOfMapped's.
   void Take(TensorMap* tensors);
 
   bool Has(const std::string& name) const { return sources_.contains(name); }
