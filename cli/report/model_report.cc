@@ -156,7 +156,8 @@ class Reporter {
       if (written_ == Written::kForward) TrainNothingOfOurs();
       model_.names = NameParameters(*model_.graph);
       report_.notes.push_back(TrainsLine(initializers_, {}));
-      const std::string decay = DecayNote(options_.optimizer, *model_, names_);
+      const std::string decay =
+          DecayNote(options_.optimizer, *model_.graph, model_.names);
       if (!decay.empty()) report_.notes.push_back(decay);
     }
     if (!options.scales.empty())
