@@ -47,6 +47,14 @@ def test_modules_of_others():
     with_torch(ROOT / "scripts/modules.py", "--ci", packages=[packages])
 
 
+def test_adapters_beside_peft():
+    packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
+    if not packages:
+        program.leave_out("adapters beside PEFT, which is not installed")
+        pytest.skip("no PEFT")
+    with_torch(HERE / "torch_peft.py", packages=[packages])
+
+
 def test_statistics_come_back():
     with_torch(HERE / "torch_statistics.py")
 
