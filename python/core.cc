@@ -511,6 +511,21 @@ int RunProgram(const std::string& name,
   return Unlocked([&] { return Main(arguments); });
 }
 
+void ExportModelFile(HostSession& session, const std::string& path,
+                     bool external_data) {
+  session.With([&](TrainingSession& s) { s.ExportOnnx(path, external_data); });
+}
+
+std::vector<std::string> ExportWeightFile(HostSession& session,
+                                          const std::string& path) {
+  return session.With(
+      [&](TrainingSession& s) { return s.ExportSafetensors(path); });
+}
+
+void ExportAdapterFolder(HostSession& session, const std::string& folder) {
+  session.With([&](TrainingSession& s) { s.ExportAdapter(folder); });
+}
+
 void Raise(const char* type, const std::exception& error) {
   nb::object types = nb::module_::import_("onnx_fp8._errors");
   nb::object raised = types.attr(type);
@@ -577,26 +592,10 @@ NB_MODULE(_core, module) {
             session.With([&](TrainingSession& s) { s.Restore(folder); });
           },
           "folder"_a, WithoutLock())
-      .def(
-          "export_onnx",
-          [](HostSession& session, const std::string& path, bool external) {
-            session.With(
-                [&](TrainingSession& s) { s.ExportOnnx(path, external); });
-          },
-          "path"_a, "external_data"_a, WithoutLock())
-      .def(
-          "export_safetensors",
-          [](HostSession& session, const std::string& path) {
-            return session.With(
-                [&](TrainingSession& s) { return s.ExportSafetensors(path); });
-          },
-          "path"_a, WithoutLock())
-      .def(
-          "export_adapter",
-          [](HostSession& session, const std::string& folder) {
-            session.With([&](TrainingSession& s) { s.ExportAdapter(folder); });
-          },
-          "folder"_a, WithoutLock())
+      .def("export_onnx", ExportModelFile, "path"_a, "external_data"_a,
+           WithoutLock())
+      .def("export_safetensors", ExportWeightFile, "path"_a, WithoutLock())
+      .def("export_adapter", ExportAdapterFolder, "folder"_a, WithoutLock())
       .def_prop_ro("step_count",
                    [](HostSession& session) {
                      return Ask(session,

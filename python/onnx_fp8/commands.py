@@ -15,7 +15,7 @@ from ._progress import Progress
 from ._ranks import watch_ranks
 
 
-_FILES = ("data", "weights", "init", "scales", "ort_training", "checkpoint")
+_FILES = ("data", "weights", "init", "lora", "scales", "ort_training", "checkpoint")
 
 
 def _run(name, model, options, command=None):

@@ -106,7 +106,8 @@ class TrainingSession:
 
     def _make(self, **more):
         options = {**self._file.options, **self._options, **more}
-        files = ("MODEL", "ort_training", "weights", "init", "scales", "checkpoint", "loss", "class_weights")
+        files = ("MODEL", "ort_training", "weights", "init", "lora", "scales", "checkpoint", "loss",
+                 "class_weights")
         with naming_missing_files(*(options.get(key) for key in files)):
             return _core.Session(options)
 

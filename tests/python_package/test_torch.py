@@ -55,6 +55,14 @@ def test_a_published_checkpoint():
     with_torch(HERE / "torch_checkpoint.py", packages=[packages])
 
 
+def test_adapters_beside_peft():
+    packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
+    if not packages:
+        program.leave_out("adapters beside PEFT, which is not installed")
+        pytest.skip("no PEFT")
+    with_torch(HERE / "torch_peft.py", packages=[packages])
+
+
 def test_statistics_come_back():
     with_torch(HERE / "torch_statistics.py")
 

@@ -58,7 +58,7 @@ std::string Text(const std::vector<float>& numbers) {
   return text;
 }
 
-std::string Groups(const SessionOptions& o) {
+std::string GroupsText(const SessionOptions& o) {
   std::vector<std::string> words;
   for (const ParameterGroup& group : o.optimizer.groups) {
     words.push_back(Text(group));
@@ -112,7 +112,7 @@ constexpr Setting kSettings[] = {
      [](Options o) { return Text(o.optimizer.release_gradients); }},
     {"moments", [](Options o) { return o.optimizer.moments; }},
     {"master", [](Options o) { return o.optimizer.master; }},
-    {"groups", Groups, "group"},
+    {"groups", GroupsText, "group"},
     {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
     {"loss_scale_interval",
