@@ -133,7 +133,9 @@ std::optional<ScaleBlock> BlockFor(const Tensor& codes, const Tensor& scale,
   return std::nullopt;
 }
 
-Tensor FloatsOf(const Tensor& scale) {
+Tensor FloatsOf(const Tensor& stored) {
+  Tensor scale = Tensor::Allocate(stored.dtype(), stored.shape());
+  CopyMapped(stored.raw(), stored.bytes(), scale.raw());
   if (!IsPowerOfTwoScale(scale.dtype())) {
     return ConvertTo(scale, DType::kFloat);
   }
@@ -225,8 +227,8 @@ TensorSource Scaled(const std::string& name, const std::string& scale_name,
         name, " has the shape ", ToString(codes.shape()), ", got ",
         ToString(scale.shape()));
   return TensorSource(DType::kFloat, codes.shape(),
-                      [codes, floats = FloatsOf(scale), block = *block] {
-                        return DecodedCodes(codes, floats, block);
+                      [codes, scale, block = *block] {
+                        return DecodedCodes(codes, FloatsOf(scale), block);
                       });
 }
 

@@ -24,13 +24,13 @@ struct StoredWeight {
 using StoredWeights = std::map<std::string, StoredWeight>;
 
 // The tensors of the files. FP8 codes with a scale become one source of floats,
-// which decodes them when it is pulled; their scale goes. The scale of X, or
-// P.weight, is X_scale_inv, X_scale, P.scale or P.qscale_weight: a float of any
-// width, or E8M0 (also as uint8), for the tensor, for each row, or for blocks
-// of a matrix, smaller at the edges: blocks that config.json beside the files
-// names, of 128 x 128 or, with E8M0, of 1 x 32. Codes without a scale stay
-// codes. Errors: two scales; a scale of another dtype or shape; a config.json
-// that is none.
+// which reads and decodes both when it is pulled; their scale goes. The scale
+// of X, or P.weight, is X_scale_inv, X_scale, P.scale or P.qscale_weight: a
+// float of any width, or E8M0 (also as uint8), for the tensor, for each row, or
+// for blocks of a matrix, smaller at the edges: blocks that config.json beside
+// the files names, of 128 x 128 or, with E8M0, of 1 x 32. Codes without a scale
+// stay codes. Errors: two scales; a scale of another dtype or shape; a
+// config.json that is none.
 StoredWeights DecodeScaled(WeightFiles files);
 
 }  // namespace onnx_fp8

@@ -203,6 +203,25 @@ TEST(UpdatesBesideOtherSteps, AMissingWaitIsFound) {
   }
 }
 
+// Memory that a failed work reads and writes belongs to the main stream again:
+// it waits for the part that the work has launched.
+TEST(UpdatesBesideOtherSteps, TheStartOfAFailedWorkIsAwaited) {
+  InSchedule schedule(emulation::kFirstStreamFirst);
+  auto cuda = MakeCudaProvider();
+  SideQueue& side = *cuda->side_queue(Side::kUpdates);
+  const Tensor ones = Tensor::From<float>({64}, std::vector<float>(64, 1));
+  Tensor x = cuda->Clone(ones);
+  Tensor y = cuda->Clone(Tensor::Zeros(DType::kFloat, {64}));
+  const auto fail_behind_a_copy = [&] {
+    cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(), cudaMemcpyDeviceToDevice,
+                    static_cast<cuda::Queue*>(side.queue())->stream());
+    Fail("the second half");
+  };
+  EXPECT_THROW(side.Start(fail_behind_a_copy), Error);
+  side.Drop();
+  EXPECT_TRUE(Identical(cuda->ToHost(y), ones));
+}
+
 struct OffloadedRun {
   std::vector<float> losses;
   TensorMap weights;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 
 #include "data/safetensors.h"
@@ -166,6 +167,20 @@ TEST(ScaledWeights, ScalesThatAreExponents) {
       return scales.data<float>()[i * 3 + j / 32];
     });
   }
+}
+
+// Codes and scales stay in the file until a weight is pulled. The file has the
+// codes first.
+TEST(ScaledWeights, SaysThatTheFileOfAScaleBecameShorter) {
+  constexpr int64_t kRows = 1 << 20;  // as many bytes are mapped
+  TempDir dir;
+  const StoredWeights weights = DecodedFile(
+      dir, {{"a.weight", Tensor::Zeros(DType::kE4M3, {kRows, 1})},
+            {"a.weight_scale", Tensor::Zeros(DType::kUInt8, {kRows, 1})}});
+  const std::string file = dir / "model.safetensors";
+  std::filesystem::resize_file(file, kRows + kRows / 2);
+  ExpectError([&] { weights.at("a.weight").source.Pull(); },
+              "[" + file + "] became shorter while it was read");
 }
 
 TEST(ScaledWeights, LeavesOtherTensorsAlone) {

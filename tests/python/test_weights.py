@@ -145,6 +145,24 @@ def test_missing_weights_are_an_error_or_drawn(tmp_path):
     check_same(weights_of(tmp_path), own)
 
 
+def test_tables_of_a_file_are_no_weights(tmp_path):
+    """Bools, int64s and lists of integers are not taken for a parameter that the file lacks."""
+    own = random_weights(SHAPES)
+    layers(tmp_path / "m.onnx", SHAPES)
+    model = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(own[tensor.name], tensor.name))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    write_data(tmp_path / "d.npz", 5, 3)
+    tables = {"mask": np.ones((1, 4, 4), np.bool_), "order": np.arange(4, dtype=np.int32),
+              "position_ids": np.arange(4)[None]}
+    write(tmp_path / "w.safetensors", {"a.weight": 2 * own["a.weight"]} | tables)
+    done = train(tmp_path, "--weights", tmp_path / "w.safetensors")
+    assert "mask (and 2 more: order, position_ids) is not in the model and is not read" in done.stderr
+    assert "b.weight (and 1 more: c.weight) is not in the file and keeps the model's numbers" in done.stderr
+    check_same(weights_of(tmp_path), own | {"a.weight": 2 * own["a.weight"]})
+
+
 def test_a_model_in_16_bits_without_data(tmp_path):
     own = random_weights(SHAPES)
     write(tmp_path / "w.safetensors", {name: w.astype(ml_dtypes.bfloat16) for name, w in own.items()})

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 
 TYPES = {np.dtype(dtype): name for dtype, name in [
     (np.float64, "F64"), (np.float32, "F32"), (np.float16, "F16"), (ml_dtypes.bfloat16, "BF16"), (np.uint8, "U8"),
-    (np.int64, "I64"), (ml_dtypes.float8_e4m3fn, "F8_E4M3"), (ml_dtypes.float8_e5m2, "F8_E5M2"),
-    (ml_dtypes.float8_e8m0fnu, "F8_E8M0")]}
+    (np.int8, "I8"), (np.int32, "I32"), (np.int64, "I64"), (np.bool_, "BOOL"),
+    (ml_dtypes.float8_e4m3fn, "F8_E4M3"), (ml_dtypes.float8_e5m2, "F8_E5M2"), (ml_dtypes.float8_e8m0fnu, "F8_E8M0")]}
 
 
 def write(path, arrays):

@@ -18,6 +18,15 @@ namespace {
 
 constexpr size_t kNamedWeights = 20;  // in a note or an error
 
+// Whether the numbers of a weight may lie here: in floats, in codes, or packed
+// in other integers. Masks and tables of positions are bools and int64s.
+bool MayBeWeight(const TensorSource& array) {
+  if (IsFloat(array.dtype())) return true;
+  const bool table =
+      array.dtype() == DType::kInt64 || array.dtype() == DType::kBool;
+  return !table && array.shape().size() >= 2;
+}
+
 std::string FilesOfMissing(const MissingData& missing) {
   return Joined({missing.files.begin(), missing.files.end()});
 }
@@ -227,11 +236,16 @@ class InitReader {
     // Whoever draws missing weights knows that some are not there.
     const bool complete = missing_.empty() || !drawn_.empty();
     for (const auto& [key, array] : arrays_) {
-      Check(any_ && (complete || !IsFloat(array.source.dtype())), "[",
-            array.file, "] holds \"", key,
+      const DType dtype = array.source.dtype();
+      Check(any_ && (complete || !MayBeWeight(array.source)), "[", array.file,
+            "] holds \"", key,
             "\", which is no parameter of the model; `inspect()` lists "
             "them",
-            missing_.empty() ? "" : "; " + missing_[0] + " gets no value");
+            missing_.empty() ? "" : "; " + missing_[0] + " gets no value",
+            IsFloat(dtype) ? ""
+                           : Concat("; weights of ", Name(dtype),
+                                    IsFloat8(dtype) ? " without a scale" : "",
+                                    " are not read"));
     }
     Note(Rest(), "is not in the model and is not read");
     Note(others_,

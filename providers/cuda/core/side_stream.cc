@@ -39,13 +39,13 @@ void SideStream::Await() {
   started_.pop_front();
 }
 
-// Memory of these works may be freed in the main stream. (In a capture that has
-// failed there is nothing to wait for.)
+// Memory of these works may be freed in the main stream. A work that has failed
+// may have launched a part, behind which no event is recorded. (In a capture
+// that has failed there is nothing to wait for.)
 void SideStream::Drop() {
   if (started_.empty()) return;
-  for (cudaEvent_t event : started_) {
-    cudaStreamWaitEvent(main_.stream(), event, 0);
-  }
+  cudaEventRecord(started_.back(), side_.stream());
+  cudaStreamWaitEvent(main_.stream(), started_.back(), 0);
   cudaGetLastError();
   free_.insert(free_.end(), started_.begin(), started_.end());
   started_.clear();

@@ -8,7 +8,7 @@ import weight_files
 from onnx import helper
 from safetensors.numpy import save_file
 
-from bad_input.case import CLASSES, Cases, cut, good, grad, model, save, tensors, train, weights
+from bad_input.case import CLASSES, Case, Cases, cut, good, grad, model, save, tensors, train, weights
 
 CASES = cases = Cases()
 
@@ -43,6 +43,25 @@ def unknown_name(folder):
 @cases("[init.safetensors] holds \"wieght\", which is no parameter of the model", "; w gets no value")
 def one_unknown_name(folder):
     return init(folder, {"wieght": weights()["w"], "b": weights()["b"]})
+
+
+def packed(folder, array):
+    """--weights with another form of w, under another name."""
+    good(folder)
+    weight_files.write(folder / "init.safetensors", {"b": weights()["b"], "w_packed": array})
+    return grad(folder, "--weights", "init.safetensors")
+
+
+def packed_case(name, array, dtype):
+    cases.append(Case(name, lambda folder: packed(folder, array), (
+        "[init.safetensors] holds \"w_packed\", which is no parameter of the model",
+        f"; w gets no value; weights of {dtype} are not read"), 1))
+
+
+packed_case("two_weights_in_a_byte", np.zeros((5, 2, 1), np.uint8), "uint8")
+packed_case("weights_in_int8", np.zeros((5, 3), np.int8), "int8")
+packed_case("eight_weights_in_an_int32", np.zeros((5, 1), np.int32), "int32")
+packed_case("codes_of_another_name", np.zeros((5, 3), ml_dtypes.float8_e5m2), "float8e5m2 without a scale")
 
 
 @cases("[init.safetensors] holds \"position_ids\", which is no parameter of the model")
