@@ -152,10 +152,10 @@ class TrainCommand {
   // Errors: data of unknown length.
   int64_t StepsOf(int64_t epochs) const;
   BatchGroups Groups() const {
-    return {spec_.grad_accum, data_->batches_per_epoch()};
+    return {spec_.grad_accum, data_->batches_per_epoch(),
+            session_->TakesSmallerGroups()};
   }
-  // Says if the last step of an epoch takes less batches than others. Errors:
-  // the step of a file can't.
+  // Says how groups and epochs end, if `grad_accum` does not divide an epoch.
   void TellRest() const;
   void Resume();
   void MakeFolder();
@@ -432,16 +432,16 @@ void TrainCommand::FillSpec() {
 }
 
 void TrainCommand::TellRest() const {
+  const int64_t batches = data_->batches_per_epoch();
+  if (batches % spec_.grad_accum == 0) return;
   const int64_t rest = Groups().rest();
-  if (rest == 0) return;
-  const std::string text = Concat("an epoch has ", data_->batches_per_epoch(),
-                                  " batches, and its last step takes ", rest,
-                                  " of ", spec_.grad_accum, " (`grad_accum`)");
-  Check(session_->TakesSmallerGroups(), "[", model_,
-        "] expected batches of an epoch that steps of ", spec_.grad_accum,
-        " divide, because the file's update divides by this number, got ",
-        data_->batches_per_epoch());
-  NoteFirst({text});
+  const std::string groups =
+      rest > 0 ? Concat("its last step takes ", rest, " of ", spec_.grad_accum)
+               : Concat("groups of ", spec_.grad_accum,
+                        " cross its end, because the file's update divides "
+                        "by this number");
+  NoteFirst({Concat("an epoch has ", batches, " batches, and ", groups,
+                    " (`grad_accum`)")});
 }
 
 int64_t TrainCommand::StepsOf(int64_t epochs) const {
@@ -454,7 +454,7 @@ int64_t TrainCommand::StepsOf(int64_t epochs) const {
   Check(!__builtin_mul_overflow(epochs, data_->batches_per_epoch(), &batches),
         "`epochs`: expected less than 2^63 batches in all, got ", epochs,
         " times ", data_->batches_per_epoch());
-  return epochs * Groups().steps_per_epoch();
+  return std::max<int64_t>(1, Groups().StepsOf(epochs));
 }
 
 void TrainCommand::Resume() {

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from program import leave_out, metrics_without_speed, run, state_bytes, write_random
+from program import leave_out, losses, metrics_without_speed, run, state_bytes, write_random
 from rank_jobs import job_of, need_mpi
 from safetensors.numpy import load_file
 from stock import stock_session
@@ -138,14 +138,22 @@ def test_two_files_of_a_step_with_micro_batches(recipe, more, tmp_path):
 
 
 def test_the_update_of_a_file_divides_by_its_number(tmp_path):
-    """Three batches are no groups of two, unless the update divides by the labels."""
+    """Three batches are no groups of two: these cross the ends of epochs, unless the update divides by the labels."""
     case = case_of("mlp", tmp_path)
     data = write_random(tmp_path / "d.npz", 24)
     flags = ["--data", data, "--batch-size", 8, "--no-shuffle", "--steps", 4, "--out"]
     by_tokens = ["--grad-accum-by", "tokens"]
     step = write_step(case, case.flags("off"), accum=2)
-    done = run("train", step, *flags, tmp_path / "refused", code=1)
-    assert "expected batches of an epoch that steps of 2 divide, because the file's update divides by this number, got 3" in done.stderr
+    done = run("train", step, *flags, tmp_path / "whole")
+    said = "an epoch has 3 batches, and groups of 2 cross its end, because the file's update divides by this number (--grad-accum)"
+    assert said in done.stderr
+    run("train", step, *flags[:-3], "--epochs", 2, "--out", tmp_path / "epochs")
+    assert list(losses(tmp_path / "epochs")) == [1, 2, 3]
+    # Two epochs as one.
+    twice = tmp_path / "twice.npz"
+    np.savez(twice, **{name: np.concatenate([array, array]) for name, array in np.load(data).items()})
+    run("train", step, "--data", twice, *flags[2:], tmp_path / "twice")
+    assert state_bytes(tmp_path / "twice") == state_bytes(tmp_path / "whole")
     step = write_step(case, [*case.flags("off"), *by_tokens], accum=2)
     run("train", step, *flags, tmp_path / "step")
     run("train", case.model, *case.flags("off"), *by_tokens, "--grad-accum", 2, *flags, tmp_path / "model")

@@ -106,7 +106,7 @@ enum Ending : int64_t { kGoesOn, kNoBetter, kStopped };
 // Weight of the newest step in the smoothed time per step.
 constexpr double kSmoothing = 0.1;
 
-// Steps between two validations, if val_every is not set.
+// Steps between two validations at ends of epochs, if val_every is not set.
 constexpr int64_t kFewestSteps = 50;
 
 // A note in a checkpoint that must be the same in a resumed run, and the option
@@ -134,15 +134,20 @@ std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& path) {
   return std::pair(now.st_dev, now.st_ino);
 }
 
+BatchGroups GroupsOf(const TrainingSession& session, const Dataset& data,
+                     const TrainerSpec& spec) {
+  return {spec.grad_accum, data.batches_per_epoch(),
+          session.TakesSmallerGroups()};
+}
+
 // The settings that decide the batches of a run.
-Notes DataNotes(const Dataset& data, const TrainerSpec& spec) {
+Notes DataNotes(const Dataset& data, const TrainerSpec& spec,
+                const BatchGroups& groups) {
   const DatasetSpec& files = data.spec();
   Notes notes = {{"seed", std::to_string(files.seed)},
                  {"grad_accum", std::to_string(spec.grad_accum)},
                  {"grad_accum_by", spec.grad_accum_by}};
-  if (BatchGroups(spec.grad_accum, data.batches_per_epoch()).rest() > 0) {
-    notes["groups"] = "that end with an epoch";
-  }
+  if (groups.rest() > 0) notes["groups"] = "that end with an epoch";
   if (files.source) return notes;  // the caller decides the batches
   notes["batch_size"] = std::to_string(files.batch_size);
   notes["shuffle"] = files.shuffle ? "yes" : "no";
@@ -162,9 +167,9 @@ class Trainer {
         spec_(spec),
         events_(events),
         stop_(stop),
-        groups_(spec.grad_accum, data.batches_per_epoch()),
+        groups_(GroupsOf(session, data, spec)),
         label_(session.Loss().label),
-        notes_(DataNotes(data, spec)),
+        notes_(DataNotes(data, spec, groups_)),
         first_step_(session.step()),
         saved_step_(session.step()),
         early_(spec.early_stop) {
@@ -216,7 +221,7 @@ class Trainer {
   // Ranks that do not validate learn here that the run ends early.
   bool GoesOn() {
     if (session_.step() >= spec_.steps) return false;
-    const Ending own = early_.Ends() ? kNoBetter : kGoesOn;
+    const Ending own = validation_ && early_.Ends() ? kNoBetter : kGoesOn;
     ending_ = OfAnyRank(IsStopped() ? kStopped : own);
     return ending_ == kGoesOn;
   }
@@ -324,10 +329,7 @@ class Trainer {
     int64_t step = session_.step();
     if (step == spec_.steps) return true;
     if (spec_.val_every > 0) return step % spec_.val_every == 0;
-    // At ends of epochs; if epochs are short, at the end of every k-th epoch.
-    const int64_t epoch = groups_.steps_per_epoch();
-    if (epoch == 0) return false;  // it is not known when one ends
-    return step % ((kFewestSteps + epoch - 1) / epoch * epoch) == 0;
+    return groups_.EndsEpoch(step, kFewestSteps);
   }
 
   void Validate() {
@@ -518,7 +520,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   // Older checkpoints do not say it.
   notes.emplace("grad_accum_by", "batches");
   notes.emplace("groups", "that cross the ends of epochs");
-  Notes ours = DataNotes(data, *spec);
+  Notes ours = DataNotes(data, *spec, GroupsOf(session, data, *spec));
   for (const auto& [key, option] : kFixedNotes) {
     auto it = notes.find(key);
     if (!ours.contains(key)) continue;

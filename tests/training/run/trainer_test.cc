@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -14,7 +15,11 @@
 #include "base/check.h"
 #include "data/safetensors.h"
 #include "onnx_fp8/run_folder.h"
+#include "providers/cpu/cpu_provider.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/training/small_model.h"
+#include "training/session/make_session.h"
+#include "training/step/step_file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -304,6 +309,52 @@ TEST_F(TrainerTest, AnEpochEndsWithASmallerGroup) {
   ExpectError([&] { ResumeTraining(*session_, *data_, &spec_); },
               "was started with groups that cross the ends of epochs, got that "
               "end with an epoch (`grad_accum`)");
+}
+
+// The update of the file divides by three.
+TEST_F(TrainerTest, GroupsForAStepInAFileCrossTheEndsOfEpochs) {
+  options_ = Options(WriteMlp(dir_, false));
+  options_.grad_accum = spec_.grad_accum = 3;
+  spec_.steps = 3;
+  StepFile file(options_);
+  file.Write({{"x", {2, kIn}}}, {}, dir_ / "step.onnx");
+  SessionOptions of_step;
+  of_step.model = dir_ / "step.onnx";
+  session_ = TrainingSession::Create(of_step);
+  EXPECT_EQ(Run().samples, 2 * 3 * 3);
+  auto other = TrainingSession::Create(of_step);
+  for (int64_t step = 0; step < 3; ++step) {
+    Batches batches;
+    for (int64_t i = 0; i < 3; ++i)
+      batches.push_back(data_->Batch(step * 3 + i));
+    other->Step(batches, 0.1);
+  }
+  ExpectSame(Weights(*session_, dir_), Weights(*other, dir_));
+  session_ = TrainingSession::Create(of_step);
+  ResumeTraining(*session_, *data_, &spec_);
+  EXPECT_EQ(session_->step(), 3);
+}
+
+// The rank with the validation knows better than a count that was restored.
+TEST_F(TrainerTest, ARankWithoutAValidationEndsNoRun) {
+  StandStill();
+  spec_.steps = 2;
+  spec_.val_every = 1;
+  spec_.validate_first = true;
+  const double worse = -std::numeric_limits<double>::infinity();
+  spec_.early_stop = {.patience = 3, .best = worse, .not_better = 3};
+  RunRanks(2, [&](Communicator& world) {
+    const MeshRanks ranks({.dp = 2}, world);
+    TrainerSpec spec = spec_;
+    spec.folder.clear();
+    spec.ranks = &ranks;
+    DatasetSpec files = files_;
+    files.rank = world.rank();
+    files.ranks = world.size();
+    auto session = MakeSession(options_, MakeCpuProvider(), &ranks);
+    const Dataset* validation = world.rank() == 0 ? &*validation_ : nullptr;
+    EXPECT_EQ(RunTraining(*session, Dataset(files), validation, spec).steps, 2);
+  });
 }
 
 TEST_F(TrainerTest, ResumesWithTheSameBatchesOnly) {
