@@ -143,11 +143,11 @@ void CheckNames(const TrainingSession& session);
 // Trains until spec.steps are done, spec.early_stop ends the run, or `stop`
 // returns true; it is asked before each step and each batch of a validation. A
 // step takes grad_accum batches of `data`, or, if the session takes smaller
-// groups, the last ones of an epoch. The number of the step decides which, so a resumed run
-// continues where it stopped. `validation` may be null. The last step is saved.
-// If a checkpoint can't be written, the run reports it and goes on. Errors: a
-// step's or a validation's; the steps before are saved. CheckSaveBest's; with a
-// folder: CheckNames'.
+// groups, the last ones of an epoch. The number of the step decides which, so a
+// resumed run continues where it stopped. `validation` may be null. The last
+// step is saved. If a checkpoint can't be written, the run reports it and goes
+// on. Errors: a step's or a validation's; the steps before are saved.
+// CheckSaveBest's; with a folder: CheckNames'.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
                           TrainerEvents& events,
