@@ -15,9 +15,9 @@ namespace onnx_fp8 {
 // arrays that the model lacks are not read, and model->notes names them.
 // Statistics that do not move in training and get other numbers become state.
 // Errors: another dtype or shape; an array that the model lacks and that may be
-// a weight (a float, or a matrix of codes or packed integers), while a parameter
-// gets no value: one of them may have another name; a tensor without data that
-// gets no value.
+// a weight (a float, or a matrix of codes or packed integers), while a
+// parameter gets no value: one of them may have another name; a tensor without
+// data that gets no value.
 void ReadInit(GivenWeights given, TrainingModel* model);
 
 // Errors: missing data of a tensor that is no state, so that no checkpoint has
