@@ -95,6 +95,18 @@ WeightFiles ReadShards(const std::string& index) {
   return all;
 }
 
+// What a folder has in place of safetensors, for an error.
+std::string PicklesIn(const fs::path& folder) {
+  for (const char* name :
+       {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!PathExists((folder / name).string())) continue;
+    return Concat(", but ", name,
+                  ": pickles of PyTorch are not read (save_pretrained of "
+                  "transformers writes safetensors)");
+  }
+  return "";
+}
+
 }  // namespace
 
 WeightFiles ReadWeightFiles(const std::string& path) {
@@ -107,10 +119,17 @@ WeightFiles ReadWeightFiles(const std::string& path) {
     return path.ends_with(kIndexSuffix) ? ReadShards(path) : single(path);
   }
   const std::string file = (fs::path(path) / kSingleFile).string();
-  if (PathExists(file)) return single(file);
   const std::string index = Concat(file, kIndexSuffix);
+  if (PathExists(file)) {
+    WeightFiles all = single(file);
+    if (PathExists(index)) {
+      all.remark = Concat("[", path, "] has ", kSingleFile, " and ",
+                          kSingleFile, kIndexSuffix, ": the first is read");
+    }
+    return all;
+  }
   Check(PathExists(index), "[", path, "] expected a folder with ", kSingleFile,
-        " or ", kSingleFile, kIndexSuffix, ", got neither");
+        " or ", kSingleFile, kIndexSuffix, ", got neither", PicklesIn(path));
   return ReadShards(index);
 }
 

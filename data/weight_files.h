@@ -17,10 +17,12 @@ struct WeightFiles {
   TensorMap tensors;                         // each mapped by itself
   std::map<std::string, std::string> files;  // by tensor: the path of its file
   std::string folder;                        // of the files; "": the present
+  std::string remark;  // which of its files were read; "": there is no choice
 };
 
-// `path`: a safetensors file, an index, or a folder with one of the two.
-// Tensors of a shard that the index does not name are read too. Errors:
+// `path`: a safetensors file, an index, or a folder with one of the two. Of a
+// folder with both the file is read, as transformers does, and a remark says
+// so. Tensors of a shard that the index does not name are read too. Errors:
 // ReadSafetensors'; a folder without either; an index that is none; a shard
 // that does not exist or lies outside of the index' folder; a tensor in two
 // shards, or not in the one that the index names.

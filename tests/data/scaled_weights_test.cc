@@ -223,6 +223,9 @@ TEST(ScaledWeights, Refuses) {
   }
   expect(refusal({{"a.weight_scale", Tensor::Scalar(int64_t{1})}}),
          "expected a.weight_scale of a float type, got int64");
+  expect(refusal({{"a.weight_scale",
+                   ConvertTo(Tensor::Scalar(1.0f), DType::kE5M2)}}),
+         "expected a.weight_scale of a float type, got float8e5m2");
   expect(refusal({{"a.weight_scale", Tensor::Scalar(1.0f)},
                   {"a.weight_scale_inv", Tensor::Scalar(1.0f)}}),
          "expected one scale of a.weight, got a.weight_scale_inv and "

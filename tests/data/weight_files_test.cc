@@ -51,10 +51,17 @@ TEST(WeightFiles, OneFile) {
 TEST(WeightFiles, AFolderWithOneFile) {
   TempDir dir;
   WriteSafetensors(dir / "model.safetensors", {{"x", Number(1)}});
-  ExpectNumbers(ReadWeightFiles(dir.path()), {{"x", 1}});
+  const WeightFiles alone = ReadWeightFiles(dir.path());
+  ExpectNumbers(alone, {{"x", 1}});
+  EXPECT_EQ(alone.remark, "");
   // The one file counts beside an index.
   WriteText(dir / kIndexFile, "no JSON");
-  ExpectNumbers(ReadWeightFiles(dir.path()), {{"x", 1}});
+  const WeightFiles both = ReadWeightFiles(dir.path());
+  ExpectNumbers(both, {{"x", 1}});
+  EXPECT_EQ(both.remark, Concat("[", dir.path(),
+                                "] has model.safetensors and "
+                                "model.safetensors.index.json: the first is "
+                                "read"));
 }
 
 TEST(WeightFiles, ShardsByFolderAndByIndex) {
@@ -120,6 +127,14 @@ TEST(WeightFiles, RefusesAFolderWithoutWeights) {
   ExpectError([&] { ReadWeightFiles(dir.path()); },
               "expected a folder with model.safetensors or "
               "model.safetensors.index.json, got neither");
+  for (const char* name :
+       {"pytorch_model.bin.index.json", "pytorch_model.bin"}) {
+    WriteText(dir / name, "");
+    ExpectError([&] { ReadWeightFiles(dir.path()); },
+                Concat("got neither, but ", name,
+                       ": pickles of PyTorch are not read (save_pretrained of "
+                       "transformers writes safetensors)"));
+  }
   ExpectError([&] { ReadWeightFiles(dir / "none.safetensors"); },
               "can't be opened: No such file");
 }

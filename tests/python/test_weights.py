@@ -170,6 +170,16 @@ def test_a_model_in_16_bits_without_data(tmp_path):
     check_same(weights_of(tmp_path), {name: w.astype(ml_dtypes.bfloat16).astype(np.float32) for name, w in own.items()})
 
 
+def test_one_file_counts_beside_an_index(tmp_path):
+    """As in transformers; both may hold other numbers."""
+    own = random_weights(SHAPES)
+    write_shards(tmp_path / "hub", random_weights(SHAPES, seed=1))
+    write(tmp_path / "hub/model.safetensors", own)
+    done = start(tmp_path, SHAPES, "--weights", tmp_path / "hub")
+    assert f"[{tmp_path}/hub] has model.safetensors and model.safetensors.index.json: the first is read" in done.stderr
+    check_same(weights_of(tmp_path), own)
+
+
 def test_init_means_the_same(tmp_path):
     own = random_weights(SHAPES)
     write_shards(tmp_path / "hub", own)

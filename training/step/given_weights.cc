@@ -51,6 +51,7 @@ GivenWeights OpenWeights(const SessionOptions& options) {
   WeightFiles files = ReadWeightFiles(given.path);
   Check(!files.tensors.empty(), "[", given.path,
         "] expected weights, got none");
+  given.remark = files.remark;
   JoinCorrections(&files.tensors);  // of a checkpoint
   given.weights = DecodeScaled(std::move(files));
   RenameWeights(options.rename, given.path, &given.weights);

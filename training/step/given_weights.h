@@ -28,6 +28,7 @@ void CheckWeightOptions(const SessionOptions& options);
 
 struct GivenWeights {
   std::string path;       // of WeightsOf; "": there are none
+  std::string remark;     // of ReadWeightFiles
   StoredWeights weights;  // renamed
   // Tensors of the model whose data files are missing: the weights have them.
   MissingData missing;

@@ -280,6 +280,7 @@ class InitReader {
 }  // namespace
 
 void ReadInit(GivenWeights given, TrainingModel* model) {
+  if (!given.remark.empty()) model->notes.push_back(given.remark);
   InitReader(std::move(given), model).Read();
 }
 

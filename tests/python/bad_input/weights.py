@@ -177,6 +177,15 @@ def a_folder_without_weights(folder):
     return grad(folder, "--weights", "hub")
 
 
+@cases("[hub] expected a folder with model.safetensors or model.safetensors.index.json, got neither, but pytorch_model.bin: ",
+       "are not read", "writes safetensors")
+def a_folder_with_a_pickle(folder):
+    good(folder)
+    (folder / "hub").mkdir()
+    (folder / "hub/pytorch_model.bin").write_bytes(b"PK\x03\x04" + bytes(200))
+    return grad(folder, "--weights", "hub")
+
+
 def codes(folder, **more):
     """--weights with w in FP8."""
     good(folder)
@@ -193,6 +202,21 @@ def codes_without_a_scale(folder):
 @cases("[codes.safetensors] expected w_scale for the tensor, its rows or its blocks of 128 x 128", "got [2,2]")
 def a_scale_of_another_shape(folder):
     return codes(folder, w_scale=np.ones((2, 2), np.float32))
+
+
+@cases("[codes.safetensors] expected w_scale of a float type, got float8e5m2")
+def a_scale_in_fp8(folder):
+    return codes(folder, w_scale=np.ones((), ml_dtypes.float8_e5m2))
+
+
+@cases("[nvfp4.safetensors] expected w of a float type, got uint8")
+def weights_in_nvfp4(folder):
+    """Two codes in a byte, and scales of blocks that have a scale."""
+    good(folder)
+    weight_files.write(folder / "nvfp4.safetensors", {
+        "b": weights()["b"], "w": np.zeros((5, 2), np.uint8), "w_scale": np.ones((5, 1), ml_dtypes.float8_e4m3fn),
+        "w_scale_2": np.ones((), np.float32)})
+    return grad(folder, "--weights", "nvfp4.safetensors")
 
 
 @cases("[init.safetensors] expected 72 bytes of data, got 71 (truncated?)")
