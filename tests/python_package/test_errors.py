@@ -183,7 +183,7 @@ def test_state_of_something_else():
             ({"step": 1}, '"step", "notes" and "tensors"'),
             (state | {"step": -1}, "expected a number of steps, got -1"),
             (state | {"notes": {}}, "expected the note session.skipped, got none"),
-            (state | {"notes": state["notes"] | {"session.skipped": "x"}}, "a number of steps"),
+            (state | {"notes": state["notes"] | {"session.skipped": "x"}}, "expected a count as"),
             (state | {"notes": state["notes"] | {"session.fp8_slots": "["}}, ""),
             (state | {"tensors": {}}, "expected the checkpoint to hold"),
             (state | {"tensors": state["tensors"] | {"fc1.bias": np.zeros(3, np.float32)}}, "fc1.bias as float[128]"),

@@ -7,11 +7,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "data/safetensors.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "tests/training/files.h"
 #include "tests/training/small_model.h"
 #include "training/state/checkpoint.h"
+#include "training/state/session_state.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -525,6 +527,41 @@ TEST(Micro, AnErrorLeavesRunningStatisticsAsTheyWere) {
   bad["labels"].data<int64_t>()[3] = kClasses;
   EXPECT_THROW(session->Step(Batches{Batch(4), bad}, 1e-2), Error);
   ExpectSame(before, Weights(*session, dir));
+}
+
+// Batches of skipped steps do not count, however many these had.
+TEST(Micro, RunningStatisticsCountTheBatchesOfGroups) {
+  TempDir dir;
+  SessionOptions options = Options(WriteMlp(dir, true));
+  options.grad_accum = 4;
+  TensorMap bad = Batch(3);
+  bad["x"].data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  auto session = TrainingSession::Create(options);
+  EXPECT_TRUE(session->Step(Batches{bad}, 1e-2).skipped);
+  EXPECT_FALSE(session->Step(Batches{Batch(1), Batch(2)}, 1e-2).skipped);
+  const auto counted = [&](TrainingSession& of) {
+    const std::string path = dir / "weights.safetensors";
+    of.ExportSafetensors(path);
+    return ReadSafetensors(path)
+        .at("bn.num_batches_tracked")
+        .data<int64_t>()[0];
+  };
+  EXPECT_EQ(counted(*session), 2);
+  session->Save(dir / "run");
+  auto restored = TrainingSession::Create(options);
+  restored->Restore(dir / "run");
+  EXPECT_EQ(counted(*restored), 2);
+  auto set = TrainingSession::Create(options);
+  set->SetState(session->State());
+  EXPECT_EQ(counted(*set), 2);
+  EXPECT_EQ(set->skipped_steps(), 1);
+}
+
+TEST(Micro, AnOlderCheckpointHadWholeGroups) {
+  const auto [skipped, tracked] =
+      StepCountsOf({{"session.skipped", "2"}}, 20, 4, "run");
+  EXPECT_EQ(skipped, 2);
+  EXPECT_EQ(tracked, 12);
 }
 
 // A tensor of the model that has one of our names.

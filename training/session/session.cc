@@ -147,7 +147,7 @@ class Session : public TrainingSession {
       if (timeline_->first_is_next()) Settle();
       timeline_->BeginStep();
     }
-    StartedStep started{step_ + 1, "", {}};
+    StartedStep started{step_ + 1, std::ssize(micro_batches), "", {}};
     if (options_.grad_accum == 1) {
       PlannedStep& planned = Plan(StepKind::kTrain, micro_batches[0], false);
       RunStep(planned, micro_batches[0], lr, 0, &started);
@@ -194,7 +194,7 @@ class Session : public TrainingSession {
   int64_t step() const override { return step_; }
   int64_t skipped_steps() override {
     Settle();
-    return skipped_;
+    return counts_.skipped;
   }
 
   std::vector<InputInfo> Inputs() const override { return model_.Inputs(); }
@@ -263,7 +263,7 @@ class Session : public TrainingSession {
     checkpoint.seed = options_.seed;
     checkpoint.model = model_.Fingerprint();
     checkpoint.notes = notes;
-    AddStateNotes(skipped_, layout_.get().slots, options_.recipe,
+    AddStateNotes(counts_, layout_.get().slots, options_.recipe,
                   &checkpoint.notes);
     SaveOptions save;
     save.before_rename = before_rename;
@@ -289,7 +289,7 @@ class Session : public TrainingSession {
     RequireWholeState();
     RequireUpdated("state");
     StateNotes notes;
-    AddStateNotes(skipped_, layout_.get().slots, options_.recipe, &notes);
+    AddStateNotes(counts_, layout_.get().slots, options_.recipe, &notes);
     TensorMap tensors;
     for (const auto& [name, tensor] : state_.tensors()) {
       if (IsSaved(name)) tensors[name] = state_.Host(name);
@@ -345,8 +345,7 @@ class Session : public TrainingSession {
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
     Settle();
-    return ExportTorch(model_, Weights(), state_,
-                       batches_ - skipped_ * options_.grad_accum, path);
+    return ExportTorch(model_, Weights(), state_, counts_.tracked, path);
   }
 
  private:
@@ -457,7 +456,10 @@ class Session : public TrainingSession {
     }
     bool same = RecipeOf(notes) == options_.recipe;
     if (!same) layout_.Erase(&state);
-    skipped_ = SkippedSteps(notes, folder);
+    const int64_t batches = checkpoint->next_batch > 0
+                                ? checkpoint->next_batch
+                                : checkpoint->step * options_.grad_accum;
+    counts_ = StepCountsOf(notes, batches, options_.grad_accum, folder);
     frozen_.Take(&state);
     std::erase_if(state_.tensors(), [&](const auto& entry) {
       return !state.contains(entry.first);
@@ -468,8 +470,7 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state) state_.Read(name, tensor);
     state_.Erase(kHalfUpdated);
     step_ = checkpoint->step;
-    batches_ = checkpoint->next_batch > 0 ? checkpoint->next_batch
-                                          : step_ * options_.grad_accum;
+    batches_ = batches;
     std::optional<StaticScales> as_static;
     if (options_.scales.empty()) as_static = AsStatic(scales, folder);
     // Before the first step none is measured.
@@ -809,7 +810,7 @@ class Session : public TrainingSession {
   // Waits for the started steps and reads their reports.
   void Settle() {
     try {
-      skipped_ += started_.Settle();
+      started_.Settle(&counts_);
     } catch (const Error& error) {
       state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
       Fail(error.what(), "; state must be restored");
@@ -939,8 +940,8 @@ class Session : public TrainingSession {
   CollectiveOrder order_;
   ShardedState sharded_;
   int64_t step_ = 0;
-  int64_t batches_ = 0;  // of these steps
-  int64_t skipped_ = 0;
+  int64_t batches_ = 0;     // of these steps
+  StepCounts counts_;       // of these steps
   bool step_done_ = false;  // one of this session
   PlanCache plans_;
   StartedSteps started_;

@@ -8,15 +8,15 @@
 
 namespace onnx_fp8 {
 
-int64_t StartedSteps::Settle() {
-  int64_t skipped = 0;
+void StartedSteps::Settle(StepCounts* counts) {
   while (!started_.empty()) {
     StartedStep started = std::move(started_.front());
     started_.pop_front();
     results_.push_back(Read(started));
-    skipped += results_.back().skipped;
+    const bool skipped = results_.back().skipped;
+    counts->skipped += skipped;
+    counts->tracked += skipped ? 0 : started.batches;
   }
-  return skipped;
 }
 
 void StartedSteps::Drop() {

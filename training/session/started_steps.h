@@ -10,6 +10,7 @@
 
 #include "onnx_fp8/session.h"
 #include "providers/provider.h"
+#include "training/state/session_state.h"
 #include "training/step/step_report.h"
 
 namespace onnx_fp8 {
@@ -18,6 +19,7 @@ namespace onnx_fp8 {
 // last, of its update.
 struct StartedStep {
   int64_t step;
+  int64_t batches;
   std::string remark;
   std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
 };
@@ -30,9 +32,9 @@ class StartedSteps {
 
   void Add(StartedStep step) { started_.push_back(std::move(step)); }
 
-  // Reads the reports of all started steps; waits for them. Returns how many
-  // were skipped. Errors: those steps failed on the device.
-  int64_t Settle();
+  // Reads the reports of all started steps and adds them to `counts`; waits for
+  // them. Errors: those steps failed on the device.
+  void Settle(StepCounts* counts);
 
   // Forgets all started steps, with their results and errors.
   void Drop();

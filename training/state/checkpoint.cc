@@ -272,8 +272,8 @@ int64_t CountIn(const std::string& text, const std::string& note,
   const char* end = text.data() + text.size();
   Check(std::from_chars(text.data(), end, count).ptr == end && !text.empty() &&
             count >= 0,
-        "[", folder, "] expected a number of steps as the checkpoint's note ",
-        note, ", got \"", text, "\"");
+        "[", folder, "] expected a count as the checkpoint's note ", note,
+        ", got \"", text, "\"");
   return count;
 }
 

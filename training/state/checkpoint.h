@@ -110,8 +110,8 @@ std::vector<std::string> CleanLeftovers(const std::string& dir);
 // True if the folder holds a run: a checkpoint or metrics.
 bool HoldsRun(const std::string& dir);
 
-// A note that is a number of steps. Errors: another text; the message names the
-// note and `folder`.
+// A note that counts steps or others. Errors: another text; the message names
+// the note and `folder`.
 int64_t CountIn(const std::string& text, const std::string& note,
                 const std::string& folder);
 

@@ -15,6 +15,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr char kSkipped[] = "session.skipped";
+constexpr char kTracked[] = "session.tracked_batches";
 constexpr char kRecipe[] = "session.recipe";
 // Only in memory; a checkpoint has a field of its own.
 constexpr char kModel[] = "session.model";
@@ -84,21 +85,31 @@ void CheckMasters(const Checkpoint& checkpoint, const SourceMap& kept,
 
 }  // namespace
 
-void AddStateNotes(int64_t skipped,
+void AddStateNotes(const StepCounts& counts,
                    const std::optional<std::vector<ScaleSlot>>& slots,
                    const Recipe& recipe, StateNotes* notes) {
-  (*notes)[kSkipped] = std::to_string(skipped);
+  (*notes)[kSkipped] = std::to_string(counts.skipped);
+  (*notes)[kTracked] = std::to_string(counts.tracked);
   (*notes)[kSlotsNote] = SlotsText(slots.value_or(std::vector<ScaleSlot>()));
   (*notes)[kRecipe] = RecipeText(recipe);
 }
 
 void EraseStateNotes(StateNotes* notes) {
-  for (const char* own : {kSkipped, kSlotsNote, kRecipe}) notes->erase(own);
+  for (const char* own : {kSkipped, kTracked, kSlotsNote, kRecipe})
+    notes->erase(own);
 }
 
-int64_t SkippedSteps(const StateNotes& notes, const std::string& where) {
-  auto it = notes.find(kSkipped);
-  return CountIn(it == notes.end() ? "" : it->second, kSkipped, where);
+StepCounts StepCountsOf(const StateNotes& notes, int64_t batches,
+                        int64_t grad_accum, const std::string& where) {
+  StepCounts counts;
+  auto skipped = notes.find(kSkipped), tracked = notes.find(kTracked);
+  counts.skipped =
+      CountIn(skipped == notes.end() ? "" : skipped->second, kSkipped, where);
+  // Older checkpoints do not say it.
+  counts.tracked = tracked == notes.end()
+                       ? batches - counts.skipped * grad_accum
+                       : CountIn(tracked->second, kTracked, where);
+  return counts;
 }
 
 Recipe RecipeOf(const StateNotes& notes) {

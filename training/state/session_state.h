@@ -23,13 +23,21 @@ namespace onnx_fp8 {
 
 using StateNotes = std::map<std::string, std::string>;
 
-void AddStateNotes(int64_t skipped,
+// What became of the steps of a run.
+struct StepCounts {
+  int64_t skipped = 0;  // steps
+  int64_t tracked = 0;  // batches of the others: running statistics have them
+};
+
+void AddStateNotes(const StepCounts& counts,
                    const std::optional<std::vector<ScaleSlot>>& slots,
                    const Recipe& recipe, StateNotes* notes);
 // Leaves the caller's notes.
 void EraseStateNotes(StateNotes* notes);
-// Number of skipped steps. Errors: [where] the note is no such number.
-int64_t SkippedSteps(const StateNotes& notes, const std::string& where);
+// `batches`: of all steps, `grad_accum` of each that was skipped, unless a note
+// says how many are tracked. Errors: [where] a note is no such number.
+StepCounts StepCountsOf(const StateNotes& notes, int64_t batches,
+                        int64_t grad_accum, const std::string& where);
 // The recipe of the session that made the state.
 Recipe RecipeOf(const StateNotes& notes);
 

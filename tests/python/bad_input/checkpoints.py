@@ -118,7 +118,7 @@ def step_that_overflows(folder):
     return resume()
 
 
-@cases("[run] expected a number of steps as the checkpoint's note session.skipped, got \"many\"")
+@cases("[run] expected a count as the checkpoint's note session.skipped, got \"many\"")
 def note_that_is_no_number(folder):
     edit(good_run(folder), lambda manifest: manifest["notes"].update({"session.skipped": "many"}))
     return resume()
