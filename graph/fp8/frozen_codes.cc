@@ -115,8 +115,8 @@ class FrozenMaker {
     for (const Value* value : node.inputs()) {
       inputs.push_back(value ? Copied(value) : nullptr);
     }
-    std::vector<std::string> names(node.outputs().size());
-    names[PlaceIn(node, FirstResult(node))] = maker.FreshName("made");
+    std::vector<std::string> names(PlaceIn(node, FirstResult(node)) + 1);
+    names.back() = maker.FreshName("made");
     Node* copy = CopyNode(maker, node, inputs, names);
     copy->name.clear();
     copy->metadata.clear();
