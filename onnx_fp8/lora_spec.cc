@@ -25,7 +25,7 @@ OptionError Refused(const std::string& part) {
 }
 
 // "r" of "r=16"; "rslora" of itself; "": the text begins with no key.
-std::string_view KeyOf(std::string_view item) {
+std::string_view LoraKeyOf(std::string_view item) {
   if (item == "rslora") return item;
   const size_t split = item.find('=');
   if (split == std::string_view::npos) return "";
@@ -81,7 +81,7 @@ std::vector<std::string> Items(const std::string& text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string item = text.substr(begin, end - begin);
     begin = end + 1;
-    const std::string_view key = KeyOf(item);
+    const std::string_view key = LoraKeyOf(item);
     if (!key.empty()) {
       items.push_back(item);
     } else if (last == "targets" || last == "from") {
@@ -107,8 +107,8 @@ std::vector<std::string> Targets(const std::string& item,
   }
 }
 
-void Apply(const std::string& item, LoraSpec* spec) {
-  const std::string_view key = KeyOf(item);
+void ApplyItem(const std::string& item, LoraSpec* spec) {
+  const std::string_view key = LoraKeyOf(item);
   const std::string_view text =
       std::string_view(item).substr(std::min(key.size() + 1, item.size()));
   if (key == "rslora") {
@@ -141,10 +141,10 @@ LoraSpec ParseLora(const std::string& text) {
   LoraSpec spec;
   const std::string first = text.substr(0, text.find(','));
   if (text.empty()) throw Refused(text);
-  if (KeyOf(first).empty()) {
+  if (LoraKeyOf(first).empty()) {
     spec.folder = text;
   } else {
-    for (const std::string& item : Items(text)) Apply(item, &spec);
+    for (const std::string& item : Items(text)) ApplyItem(item, &spec);
   }
   CheckNumbers(spec);
   return spec;

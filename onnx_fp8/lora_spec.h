@@ -23,7 +23,7 @@ inline constexpr const char* kLoraInits[] = {"true", "gaussian", "false"};
 struct LoraSpec {
   int64_t rank = 8;
   double alpha = 8;
-  // Globs, or names as PEFT takes them: a module's path or its end.
+  // Globs, or names as PEFT takes them: a module's path, or the end of one.
   std::vector<std::string> targets;
   double dropout = 0;
   LoraInit init = LoraInit::kTrue;

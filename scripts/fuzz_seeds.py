@@ -144,6 +144,17 @@ def weights_seeds():
         yield b"\n====\n".join([json.dumps(index).encode(), json.dumps(config).encode(), shard])
 
 
+def adapter_seeds():
+    """A layer's adapter and a parameter, with the settings that PEFT writes."""
+    tensors = {
+        "base_model.model.a.fc.lora_A.weight": ("F32", np.ones((2, 3), np.float32)),
+        "base_model.model.a.fc.lora_B.weight": ("F16", np.ones((4, 2), np.float16)),
+        "base_model.model.head.bias": ("F32", np.ones(4, np.float32))}
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "lora_dropout": 0.1, "use_rslora": True, "bias": "none",
+              "target_modules": ["fc"], "rank_pattern": {}, "use_dora": False, "init_lora_weights": "gaussian"}
+    yield b"\n====\n".join([json.dumps(config).encode(), safetensors(tensors)])
+
+
 def command_line_seeds():
     for line in (
             "train m.onnx --data a.npz --loss mse --steps 3 --lr=0.1 "

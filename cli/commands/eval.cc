@@ -38,7 +38,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
   }
   SessionOptions options;
   std::string model = folder;
-  for (const char* name : {"weights", "rename", "init"}) {
+  for (const char* name : {"weights", "rename", "init", "lora"}) {
     if (!run || !flags.Given(name)) continue;
     throw OptionError(Reference(name) +
                       " is for an .onnx file: a run has weights of its own");

@@ -13,7 +13,7 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightEnd = ".weight";
 
 // A product that multiplies by the weight from the right.
 struct LayerUse {
@@ -37,6 +37,7 @@ class AdapterPass {
     }
     for (const InitializerReport& tensor : tensors_) {
       if (!tensor.tied_to.empty()) tied_.insert(tensor.tied_to);
+      if (IsWeight(tensor)) modules_.insert(ModuleOf(tensor));
     }
   }
 
@@ -53,16 +54,18 @@ class AdapterPass {
     const Role role = tensor.value->role;
     return tensor.tied_to.empty() && tensor.data.rank() >= 2 &&
            (role == Role::kParameter || role == Role::kFrozen) &&
-           tensor.torch.fqn.ends_with(kWeight);
+           tensor.torch.fqn.ends_with(kWeightEnd);
   }
 
   static std::string ModuleOf(const InitializerReport& tensor) {
     const std::string& fqn = tensor.torch.fqn;
-    return fqn.substr(0, fqn.size() - kWeight.size());
+    return fqn.substr(0, fqn.size() - kWeightEnd.size());
   }
 
-  static bool IsChosenBy(const std::string& target,
-                         const InitializerReport& tensor) {
+  // A whole path chooses that module alone.
+  bool IsChosenBy(const std::string& target,
+                  const InitializerReport& tensor) const {
+    if (modules_.contains(target)) return ModuleOf(tensor) == target;
     return IsLoraTarget(target, ModuleOf(tensor)) ||
            IsLoraTarget(target, tensor.torch.fqn) ||
            IsLoraTarget(target, tensor.name);
@@ -185,7 +188,7 @@ class AdapterPass {
 
   Value* Parameter(const std::string& module, const char* part,
                    const Shape& shape, const Value& weight) {
-    const std::string name = Concat(module, ".", part, kWeight);
+    const std::string name = Concat(module, ".", part, kWeightEnd);
     Check(!graph_.Find(name), "[", graph_.file, "] `lora` would add ", name,
           ", but the model has a value of that name");
     const Tensor zeros = Tensor::Zeros(weight.dtype, shape);
@@ -268,8 +271,9 @@ class AdapterPass {
   const LoraSpec& spec_;
   std::vector<InitializerReport>& tensors_;
   std::unordered_set<const Value*> captured_;  // by bodies of nodes
-  std::set<std::string> tied_;  // tensors with which a copy became one
-  Node* before_ = nullptr;      // where nodes are inserted
+  std::set<std::string> tied_;     // tensors with which a copy became one
+  std::set<std::string> modules_;  // with weights
+  Node* before_ = nullptr;         // where nodes are inserted
 };
 
 }  // namespace

@@ -21,7 +21,8 @@ struct Adapter {
 
 // Adds an adapter to each linear layer that a target chooses: a MatMul or Gemm
 // by a weight, as it is or through Transposes. A target is compared with the
-// module, the weight's PyTorch name and its initializer:
+// module, the weight's PyTorch name and its initializer; the whole path of a
+// module chooses it alone:
 //
 //   y = MatMul(x, Transpose(W)) [+ bias]
 //   → y + MatMul(MatMul(Dropout(x), Transpose(A)) · scaling, Transpose(B))

@@ -14,12 +14,14 @@ constexpr char kGoodConfig[] =
         "use_rslora": true, "target_modules": ["fc"], "bias": "none",
         "use_dora": false, "rank_pattern": {}, "megatron_core": "x"})";
 
-Tensor Zeros(const Shape& shape) { return Tensor::Zeros(DType::kFloat, shape); }
+Tensor FloatZeros(const Shape& shape) {
+  return Tensor::Zeros(DType::kFloat, shape);
+}
 
 const SourceMap kGoodTensors = {
-    {"base_model.model.a.fc.lora_A.weight", Zeros({2, 3})},
-    {"base_model.model.a.fc.lora_B.weight", Zeros({4, 2})},
-    {"base_model.model.head.weight", Zeros({5, 4})}};
+    {"base_model.model.a.fc.lora_A.weight", FloatZeros({2, 3})},
+    {"base_model.model.a.fc.lora_B.weight", FloatZeros({4, 2})},
+    {"base_model.model.head.weight", FloatZeros({5, 4})}};
 
 std::string FolderRefusal(const std::string& config, const SourceMap& tensors) {
   const TempDir dir;
@@ -46,11 +48,11 @@ TEST(AdapterFolder, HasSettingsAdaptersAndParameters) {
 TEST(AdapterFolder, IsReadBack) {
   const TempDir dir;
   LoraSpec spec = ParseLora("r=2,alpha=0.5,targets=fc,init=gaussian");
-  Tensor a = Zeros({2, 3});
+  Tensor a = FloatZeros({2, 3});
   a.data<float>()[4] = 7;
   WriteAdapterFolder(
       dir / "new/adapter", spec, {.modules = {"fc"}},
-      {{"fc.lora_A.weight", a}, {"fc.lora_B.weight", Zeros({4, 2})}});
+      {{"fc.lora_A.weight", a}, {"fc.lora_B.weight", FloatZeros({4, 2})}});
   const AdapterFolder read = ReadAdapterFolder(dir / "new/adapter");
   EXPECT_EQ(read.spec.alpha, 0.5);
   EXPECT_EQ(read.spec.targets, std::vector<std::string>{"fc"});
@@ -92,16 +94,17 @@ TEST(AdapterFolder, RefusesTensorsByName) {
          "counterpart, got none");
   changed = kGoodTensors;
   changed.insert_or_assign("base_model.model.a.fc.lora_A.weight",
-                           TensorSource(Zeros({3, 3})));
+                           TensorSource(FloatZeros({3, 3})));
   expect(changed,
          "lora_A.weight as a matrix of floats with 2 rows, got "
          "float[3,3]");
   changed = kGoodTensors;
-  changed.insert_or_assign("a.fc.lora_A.weight", TensorSource(Zeros({2, 3})));
+  changed.insert_or_assign("a.fc.lora_A.weight",
+                           TensorSource(FloatZeros({2, 3})));
   expect(changed,
          "expected names that begin with base_model.model., got "
          "\"a.fc.lora_A.weight\"");
-  expect({{"base_model.model.head.weight", Zeros({2})}},
+  expect({{"base_model.model.head.weight", FloatZeros({2})}},
          "expected adapters, got none");
   ExpectError([] { ReadAdapterFolder("/nowhere/adapter"); },
               "expected the folder of an adapter");

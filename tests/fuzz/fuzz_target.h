@@ -30,6 +30,7 @@ void FuzzNpz(std::string_view bytes);            // npz.cc
 void FuzzNpy(std::string_view bytes);            // npy.cc
 void FuzzSafetensors(std::string_view bytes);    // safetensors.cc
 void FuzzWeights(std::string_view bytes);        // weights.cc
+void FuzzAdapter(std::string_view bytes);        // adapter.cc
 void FuzzTokens(std::string_view bytes);         // tokens.cc
 void FuzzJson(std::string_view bytes);           // json.cc
 void FuzzCheckpoint(std::string_view bytes);     // checkpoint.cc

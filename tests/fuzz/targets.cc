@@ -13,6 +13,7 @@ constexpr FuzzTarget kTargets[] = {
     {"npy", FuzzNpy},
     {"safetensors", FuzzSafetensors},
     {"weights", FuzzWeights},
+    {"adapter", FuzzAdapter},
     {"tokens", FuzzTokens},
     {"json", FuzzJson},
     {"checkpoint", FuzzCheckpoint},

@@ -10,7 +10,7 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr char kTwoLayers[] = R"(
+constexpr char kLoraLayers[] = R"(
 input ids: int64[2,5]
 const embed.weight: float[7,3]
 const fc.weight: float[4,3]
@@ -29,7 +29,7 @@ output y
 struct Adapted {
   explicit Adapted(const std::string& lora,
                    const ParameterPatterns& patterns = {},
-                   const std::string& text = kTwoLayers)
+                   const std::string& text = kLoraLayers)
       : graph(ParseGraph(text)), tensors(MarkParameters(*graph, patterns)) {
     adapters = AddAdapters(*graph, ParseLora(lora), &tensors);
     graph->Sort();
@@ -55,7 +55,7 @@ struct Adapted {
 
 std::string AdapterRefusal(const std::string& lora,
                            const ParameterPatterns& patterns = {},
-                           const std::string& text = kTwoLayers) {
+                           const std::string& text = kLoraLayers) {
   return ErrorOf([&] { Adapted(lora, patterns, text); });
 }
 
@@ -117,6 +117,19 @@ output y
 )");
   EXPECT_EQ(twice.adapters.size(), 1u);
   EXPECT_EQ(twice.graph->Find("fc.lora_A.weight")->uses.size(), 2u);
+}
+
+TEST(AddAdapters, AWholePathChoosesOneModule) {
+  constexpr char kNested[] = R"(
+input x: float[5,3]
+const fc.weight: float[3,3]
+const a.fc.weight: float[3,3]
+h: float[5,3] = MatMul(x, fc.weight)
+y: float[5,3] = MatMul(h, a.fc.weight)
+output y
+)";
+  EXPECT_EQ(Adapted("targets=fc", {}, kNested).adapters.size(), 1u);
+  EXPECT_EQ(Adapted("targets=*fc", {}, kNested).adapters.size(), 2u);
 }
 
 TEST(AddAdapters, RefusesByName) {
