@@ -212,6 +212,22 @@ TEST(Adapters, CheckpointsHoldThem) {
   ExpectSame(session->ReadWeights(), again->ReadWeights());
 }
 
+TEST(Adapters, FilesOfWeightsNeedNotHaveThem) {
+  const TempDir dir;
+  SessionOptions options = LoraOptions(WriteMlp(dir, false), kBoth);
+  WriteSafetensors(dir / "w.safetensors",
+                   {{"fc.weight", Random({kIn, kHidden}, 9)},
+                    {"out.weight", Random({kHidden, kClasses}, 10)}});
+  options.weights = dir / "w.safetensors";
+  auto lora = TrainingSession::Create(options);
+  for (const std::string& note : lora->Notes()) {
+    EXPECT_EQ(note.find("lora_A"), std::string::npos) << note;
+  }
+  options.lora.clear();
+  auto plain = TrainingSession::Create(options);
+  EXPECT_EQ(lora->Eval(Batch(1)).loss, plain->Eval(Batch(1)).loss);
+}
+
 TEST(Adapters, DropoutIsForTrainingAlone) {
   const TempDir dir;
   const std::string model = WriteMlp(dir, false);
