@@ -544,7 +544,7 @@ void Translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
-std::vector<std::string> Notes(HostSession& session) {
+std::vector<std::string> NotesOf(HostSession& session) {
   std::vector<std::string> notes =
       Ask(session, [](TrainingSession& s) { return s.Notes(); });
   for (std::string& note : notes) note = Printable(InKeywords(note));
@@ -607,7 +607,7 @@ NB_MODULE(_core, module) {
                        return s.skipped_steps();
                      });
                    })
-      .def_prop_ro("notes", Notes)
+      .def_prop_ro("notes", NotesOf)
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
