@@ -138,6 +138,10 @@ class Session : public TrainingSession {
     return std::exchange(remark_, "");
   }
 
+  void PrepareEval(const TensorMap& feeds) override {
+    Plan(StepKind::kEval, feeds, false);
+  }
+
   void Start(const std::vector<TensorMap>& micro_batches, double lr) override {
     CheckCount(micro_batches);
     CheckRate(lr);
