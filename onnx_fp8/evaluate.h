@@ -44,4 +44,10 @@ Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const std::function<bool()>& stop = {},
                     const OutputObserver& observer = {});
 
+// Plans the first batch that Evaluate would run and runs nothing. Batches that
+// a caller makes (BatchSource) may come once, so these are not asked for.
+// Errors: TrainingSession::PrepareEval's.
+void PrepareEvaluation(TrainingSession& session, const Dataset& data,
+                       const DataLayout& layout);
+
 }  // namespace onnx_fp8

@@ -25,7 +25,8 @@ struct OptimizerSpec {
   // Unset: the value in the optimizer's row.
   std::optional<double> weight_decay;
   // The parameters that it is for: "all", or "matrices", which have two axes or
-  // more. (Scales of norms and biases have one.) Where a group has a
+  // more. (Scales of norms and biases have one, but biases of ONNX's recurrent
+  // ops and scales of norms over several axes have more.) Where a group has a
   // weight_decay, it counts instead.
   std::string decay = "all";
   double momentum = 0;  // SGD

@@ -289,6 +289,8 @@ class TrainingSession {
   // would have, such as what it needs of a GPU's memory. Errors: feeds that do
   // not fit; a GPU without room for the step.
   virtual std::string Prepare(const std::vector<TensorMap>& micro_batches) = 0;
+  // The same for Eval. The next step has its remarks.
+  virtual void PrepareEval(const TensorMap& feeds) = 0;
 
   // The two halves of Step, for a caller with other work to do while a device
   // computes. Start begins a step; more steps may begin before the first is

@@ -498,6 +498,19 @@ TEST_F(ByTokens, AStepWithoutALabelIsSkipped) {
   EXPECT_FALSE(session->Step(parts_, 0).skipped);
 }
 
+TEST_F(ByTokens, SaysThatFloat16MayBeginWithSkippedSteps) {
+  const auto says = [&](const std::string& by) {
+    const auto notes = Create(by)->Notes();
+    return std::ranges::any_of(notes, [](const std::string& note) {
+      return note.find("loss scale, 65536 at first") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(says("tokens"));
+  options_.dtype = DType::kFloat16;
+  EXPECT_TRUE(says("tokens"));
+  EXPECT_FALSE(says("batches"));
+}
+
 TEST_F(ByTokens, NeedsALossThatCounts) {
   options_.grad_accum = 2;
   options_.grad_accum_by = "labels";

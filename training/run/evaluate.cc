@@ -43,6 +43,19 @@ Tensor Filled(const Tensor& t, int64_t rows) {
 constexpr char kNoLabelCounts[] =
     "no label of the data counts, so there is no loss";
 
+// Whether the model takes more samples than these.
+bool IsPartial(int64_t rows, const DataLayout& layout) {
+  return layout.fixed_batch && rows < layout.batch_size;
+}
+
+void Fill(const DataLayout& layout, TensorMap* batch) {
+  for (const DatasetInput& input : layout.inputs) {
+    if (input.whole) continue;
+    Tensor& t = batch->at(input.name);
+    t = Filled(t, layout.batch_size);
+  }
+}
+
 class EvaluationPass {
  public:
   EvaluationPass(TrainingSession& session, const DataLayout& layout,
@@ -55,14 +68,14 @@ class EvaluationPass {
 
   void Add(TensorMap batch) {
     int64_t rows = CountSamples(batch, layout_);
-    bool partial = layout_.fixed_batch && rows < layout_.batch_size;
+    const bool partial = IsPartial(rows, layout_);
     if (partial && !kind_) {
       remark_ = Concat("the last ", rows,
                        " samples are left out: the model takes batches of ",
                        layout_.batch_size, " and computes its own loss");
       return;
     }
-    if (partial) Fill(&batch);
+    if (partial) Fill(layout_, &batch);
     EvalResult result = session_.Eval(batch);
     samples_ += rows;
     if (observer_) Show(result.outputs, batch, rows);
@@ -117,14 +130,6 @@ class EvaluationPass {
   }
 
  private:
-  void Fill(TensorMap* batch) const {
-    for (const DatasetInput& input : layout_.inputs) {
-      if (input.whole) continue;
-      Tensor& t = batch->at(input.name);
-      t = Filled(t, layout_.batch_size);
-    }
-  }
-
   // The outputs of the samples, without rows that fill the batch.
   void Show(TensorMap outputs, const TensorMap& batch, int64_t rows) const {
     auto of_samples = [&](const Tensor& t) {
@@ -185,6 +190,17 @@ Evaluation Evaluate(TrainingSession& session, const Dataset& data,
     pass.Add(data.Batch(i));
   }
   return pass.Result();
+}
+
+void PrepareEvaluation(TrainingSession& session, const Dataset& data,
+                       const DataLayout& layout) {
+  if (data.spec().source || data.batches_per_epoch() == 0) return;
+  TensorMap batch = data.Batch(0);
+  if (IsPartial(CountSamples(batch, layout), layout)) {
+    if (!FindLoss(session.Loss().kind)) return;  // it is left out
+    Fill(layout, &batch);
+  }
+  session.PrepareEval(batch);
 }
 
 }  // namespace onnx_fp8

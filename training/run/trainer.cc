@@ -271,7 +271,7 @@ class Trainer {
     }
     double lr = LearningRate(spec_.schedule, spec_.lr, session_.step() + 1,
                              spec_.steps);
-    if (result_.steps == 0) events_.StepPlanned(session_.Prepare(batches));
+    if (result_.steps == 0) Prepare(batches);
     StepResult step = session_.Step(batches, lr);
     double seconds =
         std::chrono::duration<double>(Clock::now() - begin).count();
@@ -303,6 +303,14 @@ class Trainer {
     metrics.skipped = step.skipped;
     Record(metrics);
     Report(step, lr);
+  }
+
+  // Plans the first step and the validation, so that a run without room for one
+  // of them does not begin.
+  void Prepare(const std::vector<TensorMap>& batches) {
+    const std::string remark = session_.Prepare(batches);
+    if (validation_) PrepareEvaluation(session_, *validation_, spec_.layout);
+    events_.StepPlanned(remark);
   }
 
   void Report(const StepResult& step, double lr) {

@@ -138,6 +138,10 @@ class Session : public TrainingSession {
     return std::exchange(remark_, "");
   }
 
+  void PrepareEval(const TensorMap& feeds) override {
+    Plan(StepKind::kEval, feeds, false);
+  }
+
   void Start(const std::vector<TensorMap>& micro_batches, double lr) override {
     CheckCount(micro_batches);
     CheckRate(lr);
@@ -219,6 +223,15 @@ class Session : public TrainingSession {
       notes.push_back(
           "this machine multiplies bfloat16 faster than float32: with `dtype` "
           "bfloat16 the run is faster and needs less memory");
+    }
+    if (!model_.step && options_.dtype == DType::kFloat16 &&
+        options_.grad_accum_by == "tokens") {
+      notes.push_back(
+          Concat("`grad_accum_by=tokens`: gradients in float16 are sums over "
+                 "labels, so the first steps may be skipped until the loss "
+                 "scale, ",
+                 options_.loss_scaling.init,
+                 " at first, fits; a smaller `loss_scale` skips less"));
     }
     return notes;
   }

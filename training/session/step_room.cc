@@ -136,7 +136,9 @@ void CheckLimit(size_t bytes, const StepLimit& limit, StepKind kind) {
                    .after = bytes};
   if (kind == StepKind::kEval) {
     fit.plan = "an evaluation";
-    fit.hints = "a smaller `batch_size` needs less";
+    fit.hints =
+        "a smaller `val_batch_size` needs less, or, without one, a smaller "
+        "`batch_size`";
   }
   if (!fit.fits()) fit.Refuse();
 }

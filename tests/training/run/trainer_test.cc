@@ -140,6 +140,23 @@ TEST_F(TrainerTest, TellsWhatItDoesInOrder) {
   EXPECT_GT(journal_.last.per_second, 0);
 }
 
+// Activations of the large batch alone need more than the limit.
+TEST_F(TrainerTest, BeginsNoRunWithoutRoomForItsValidation) {
+  options_ = Options(WriteMlp(dir_, false));
+  options_.memory = "1500000";
+  Restart();
+  WriteSafetensors(dir_ / "large.safetensors",
+                   Sources(onnx_fp8::Batch(7, 20000)));
+  files_ = MakeDatasetSpec({dir_ / "large.safetensors"}, spec_.layout);
+  files_.batch_size = 20000;
+  const Dataset large(files_);
+  ExpectError([&] { Run({}, &large); },
+              "expected an evaluation that fits into");
+  EXPECT_EQ(session_->step(), 0);
+  EXPECT_EQ(journal_.lines, "");
+  EXPECT_EQ(Run().steps, 5);
+}
+
 TEST_F(TrainerTest, GoesOnWhereItWasStopped) {
   TrainerSpec whole = spec_;
   whole.folder = dir_ / "whole";

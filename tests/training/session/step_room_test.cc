@@ -75,8 +75,8 @@ TEST(StepRoom, AnEvaluationIsRefusedInItsOwnWords) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "expected an evaluation that fits into 59 bytes (`memory`), "
-                 "got one that needs 60 bytes; a smaller `batch_size` needs "
-                 "less");
+                 "got one that needs 60 bytes; a smaller `val_batch_size` "
+                 "needs less, or, without one, a smaller `batch_size`");
   }
 }
 
