@@ -76,7 +76,8 @@ WeightFiles ReadShards(const std::string& index) {
   WeightFiles all = {.folder = folder.string()};
   std::map<std::string, std::string> expected;  // by tensor: the path
   std::set<std::string> paths;
-  for (const auto& [name, value] : ReadWeightMap(index).items()) {
+  const Json map = ReadWeightMap(index);
+  for (const auto& [name, value] : map.items()) {
     const std::string path = (folder / ShardName(value, index)).string();
     expected[name] = path;
     paths.insert(path);
