@@ -657,7 +657,7 @@ class Session : public TrainingSession {
     StepGraph apply;
     if (key.kind == StepKind::kMicro) {
       MicroSums sums;
-      sums.Add(paper.step);
+      for (int64_t i = 0; i < options_.grad_accum; ++i) sums.Add(paper.step);
       apply = BuildApplyGraph(source_, sums, layout_.With(paper.step));
       AddReport(apply, runner_);
       FitToKernels(*apply.graph, kernels, options_, *evaluator_, runner_);
