@@ -247,6 +247,8 @@ TEST(Adapters, ComputeInHighPrecisionUnlessARecipeIsForThem) {
     session->Step(Batch(1), 1e-2);
     int64_t adapters = 0, layers = 0;
     for (const ScaleInfo& scale : session->Scales()) {
+      // A gradient that both read has the name of its first reader.
+      if (scale.key.find("/grad_output/") < scale.key.size()) continue;
       ++(scale.key.find("lora_") < scale.key.size() ? adapters : layers);
     }
     EXPECT_GT(layers, 0);
