@@ -8,6 +8,7 @@ import warnings
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ._errors import OptionError
 from ._notes import note
@@ -66,6 +67,14 @@ def _named(outputs):
     return list(_tensors("", outputs))
 
 
+def _without_numbers(module):
+    """On the meta device tensors have no numbers. Modules that ask for some do without them for fake tensors, as in a
+    trace."""
+    if any(parameter.is_meta for parameter in module.parameters()):
+        return FakeTensorMode(allow_non_fake_inputs=True)
+    return contextlib.nullcontext()
+
+
 class Call:
     """The tensors of one example by their names in the file, and how the module takes them."""
 
@@ -117,9 +126,10 @@ class Call:
 
     def name_outputs(self):
         """Runs the example once. Names of the outputs: the user's, then the module's."""
-        by_place = [] if self._keys else self.examples
-        by_name = dict(zip(self._keys, self.examples)) if self._keys else {}
-        with as_it_was(self.module), _without_cache(self.module), torch.no_grad():
+        with as_it_was(self.module), _without_cache(self.module), torch.no_grad(), _without_numbers(self.module) as fake:
+            examples = [fake.from_tensor(example) for example in self.examples] if fake else self.examples
+            by_place = [] if self._keys else examples
+            by_name = dict(zip(self._keys, examples)) if self._keys else {}
             own = [name for name, _ in _named(self.module(*by_place, **by_name, **self._options))]
         if not own:
             raise OptionError("`module`: expected tensors among the outputs of its forward pass, got none")
