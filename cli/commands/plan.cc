@@ -266,9 +266,9 @@ const Option kPlanOptions[] = {
      "",
      {.min = 0}},
     {"Hardware", "efficiency", OptionKind::kList,
-     "KIND=SHARE: share of the peak that this kind of work reaches",
-     "products=0.75,fp8=0.66,blocks=0.53,attention=0.62,attention_grad=0.44,"
-     "memory=0.8,quantizing=0.5"},
+     "KIND=SHARE of the peak that this kind of work reaches; the report names "
+     "all kinds and their shares",
+     ""},
     {"Own",
      "batch_size",
      OptionKind::kInt,

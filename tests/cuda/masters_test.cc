@@ -226,19 +226,17 @@ TEST_P(CudaUpdatesOfMasters, AreTheCpus) {
 }
 
 TEST(CudaMasters, ACorrectionOfAnotherTypeIsRefused) {
-  std::string text = TextOfMaster(kMasterUpdates[0]);
-  const std::string from = "correction c: int8";
-  text.replace(text.find(from), from.size(), "correction c: int16");
-  text.erase(text.find("update w = p"));
+  std::string text = TextOfMaster(kMasterUpdates[0], false);
+  const std::string from = "input c: int8";
+  text.replace(text.find(from), from.size(), "input c: int16");
+  const std::shared_ptr<Graph> graph = ParseGraph(text);
+  graph->outputs = graph->nodes().front().outputs();
   auto cpu = MakeCpuProvider();
   auto cuda = MakeCudaProvider();
   for (ExecutionProvider* provider : {cpu.get(), cuda.get()}) {
-    Executor executor(ParseGraph(text), *provider);
+    Executor executor(graph, *provider);
     TensorMap state;
-    EXPECT_THROW(
-        executor.Run({{"g", EvenMasters(10)}, {"ok", Tensor::Scalar(true)}},
-                     state),
-        Error);
+    EXPECT_THROW(executor.Run(FeedsOfMasters(*graph, true), state), Error);
   }
 }
 

@@ -355,7 +355,7 @@ std::string WriteStream(const TempDir& dir) {
 }
 
 // Activations are most of the arena of such a batch.
-constexpr int64_t kManyRows = 128;
+constexpr int64_t kManyRows = 512;
 
 std::string HalfwayMemory(SessionOptions options, const TensorMap& feeds) {
   options.offload = "optimizer";

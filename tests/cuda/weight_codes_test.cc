@@ -87,7 +87,8 @@ TEST_P(CudaWeightCodes, AreTheCpus) {
   Tensor gradient = FloatsOfNewCodes(2);
   gradient.data<float>()[300] = std::numeric_limits<float>::quiet_NaN();
   TensorMap feeds;
-  for (const Value* input : graph()->inputs) {
+  const std::shared_ptr<Graph> of_inputs = graph();
+  for (const Value* input : of_inputs->inputs) {
     feeds[input->name] = Tensor::Zeros(input->dtype, *input->shape);
   }
   feeds["g"] = gradient;

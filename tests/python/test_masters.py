@@ -150,6 +150,6 @@ def test_a_resumed_run_keeps_its_masters(tmp_path):
     run("train", MLP, *flags, "--steps", 4, "--out", tmp_path / "whole")
     run("train", MLP, *flags, "--steps", 2, "--out", tmp_path / "parts")
     done = run("train", "--resume", "--out", tmp_path / "parts", "--steps", 4, "--master", "float32", code=1)
-    assert "bfloat16" in done.stderr and "a run keeps the --master with which it began" in done.stderr
+    assert "bfloat16" in done.stderr and "a run keeps the --master and the --frozen with which it began" in done.stderr
     run("train", "--resume", "--out", tmp_path / "parts", "--steps", 4)
     assert state_bytes(tmp_path / "parts") == state_bytes(tmp_path / "whole")
