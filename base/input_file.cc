@@ -97,4 +97,13 @@ void InputFile::CheckWhole() const {
         kBecameShorter);
 }
 
+std::string ReadText(const std::string& path, uint64_t most) {
+  const InputFile file(path);
+  Check(file.size() <= most, "[", path, "] expected a file of at most ", most,
+        " bytes, got ", file.size());
+  std::string text(file.size(), '\0');
+  file.Read(text.data(), text.size(), 0);
+  return text;
+}
+
 }  // namespace onnx_fp8

@@ -43,4 +43,7 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
+// All bytes of a file. Errors: InputFile's; it has more than `most` bytes.
+std::string ReadText(const std::string& path, uint64_t most);
+
 }  // namespace onnx_fp8

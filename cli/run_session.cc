@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_session.h"
 
-#include <charconv>
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/number_text.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/run/session_options.h"
 #include "training/step/adapters.h"
@@ -70,9 +70,7 @@ void ResolveFiles(const OptionSet& options, FlagMap* saved) {
   if (at = saved->find("--class-weights"); at != saved->end()) {
     at->second.clear();
     for (float weight : ClassWeightsOf(options)) {
-      char text[32];
-      at->second.emplace_back(
-          text, std::to_chars(text, text + sizeof(text), weight).ptr);
+      at->second.push_back(NumberText(weight));
     }
   }
 }

@@ -16,9 +16,10 @@ CommandHelp TrainHelp();
 // The flags that a run's folder keeps: all except flags for one start only.
 RunSettings KeptFlags(FlagMap flags);
 
-// A run reads the .json files of recipes, the file of `class_weights` and the
-// settings of the adapter that `lora` names only once: replaces their names by
-// what they hold. Makes the paths of `auto_filter` and of the adapter absolute.
+// Replaces names of files by their content, so that a run reads them only once:
+// the .json files of recipes, the file of `class_weights`, and the settings in
+// the folder that `lora` names. Makes the paths of `auto_filter` and of that
+// folder absolute.
 void ResolveFiles(const OptionSet& options, FlagMap* saved);
 
 // Where the newest checkpoint of a run lies, or the best one. Errors: there is

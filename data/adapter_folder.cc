@@ -25,8 +25,8 @@ constexpr std::string_view kParts[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr uint64_t kMaxAdapterConfig = 16'000'000;
 constexpr int kAdapterConfigDepth = 8;
 
-// Settings that change nothing in the formula of a finished adapter, or that
-// the tensors tell.
+// Settings that do not change the formula of a finished adapter, or that follow
+// from the tensors.
 constexpr const char* kIgnored[] = {
     "auto_mapping",        "base_model_name_or_path",
     "exclude_modules",     "fan_in_fan_out",
@@ -39,7 +39,7 @@ constexpr const char* kIgnored[] = {
     "eva_config",          "ensure_weight_tying",
 };
 
-// First values that leave the weights of the layers as they are.
+// Values of init_lora_weights that do not change the weights of the layers.
 constexpr const char* kInits[] = {"gaussian", "orthogonal", "eva"};
 
 bool IsOff(const AdapterJson& value) {
@@ -55,12 +55,7 @@ std::string Shown(const AdapterJson& value) {
 class ConfigReader {
  public:
   explicit ConfigReader(const std::string& path) : path_(path) {
-    const InputFile file(path);
-    Check(file.size() <= kMaxAdapterConfig, "[", path,
-          "] expected a config of at most ", kMaxAdapterConfig, " bytes, got ",
-          file.size());
-    std::string text(file.size(), '\0');
-    file.Read(text.data(), text.size(), 0);
+    const std::string text = ReadText(path, kMaxAdapterConfig);
     const std::string expected =
         Concat("[", path, "] expected the config of an adapter");
     json_ = ParseShallowJson<AdapterJson>(text.data(), text.size(),
@@ -90,7 +85,7 @@ class ConfigReader {
   }
 
  private:
-  // The entry, which goes; null: there is none.
+  // Removes the entry and returns it; null: there is none.
   AdapterJson Take(const char* key) {
     const auto at = json_.find(key);
     if (at == json_.end()) return nullptr;
@@ -100,8 +95,10 @@ class ConfigReader {
   }
 
   int64_t Rank(const AdapterJson& value) const {
-    const bool fits = value.is_number_integer() && value > 0 && value <= 65536;
-    Check(fits, "[", path_, "] expected r from 1 to 65536, got ", Shown(value));
+    const bool fits =
+        value.is_number_integer() && value > 0 && value <= kMaxLoraRank;
+    Check(fits, "[", path_, "] expected r from 1 to ", kMaxLoraRank, ", got ",
+          Shown(value));
     return value.get<int64_t>();
   }
 
@@ -208,6 +205,11 @@ AdapterFolder ReadAdapterFolder(const std::string& folder) {
   for (const std::string& module : modules) CheckPair(read, module);
   read.spec.targets.assign(modules.begin(), modules.end());
   read.spec.folder = folder;
+  try {
+    CheckLora(read.spec);
+  } catch (const Error& error) {
+    Fail("[", folder, kConfig, "] ", error.what());
+  }
   return read;
 }
 

@@ -15,7 +15,7 @@
 namespace onnx_fp8 {
 
 struct AdapterFolder {
-  // With the modules that have adapters as targets.
+  // Its targets are the modules that have adapters.
   LoraSpec spec;
   std::string file;  // of the tensors
   // Parts of adapters, MODULE.lora_A.weight and MODULE.lora_B.weight, and
@@ -24,8 +24,8 @@ struct AdapterFolder {
 };
 
 // Errors: a file that is missing or damaged; a config of another method than
-// LoRA, or with a setting that changes the formula and that this program does
-// not have; a tensor without its counterpart, or of another rank.
+// LoRA; a setting of LoRA that changes the formula and that this program lacks;
+// CheckLora's; a tensor without its counterpart, or of another rank.
 AdapterFolder ReadAdapterFolder(const std::string& folder);
 
 // What a folder says beside its tensors.

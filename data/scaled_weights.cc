@@ -58,7 +58,7 @@ std::optional<ScaleBlock> BlockIn(const ConfigJson& object, const char* key) {
   return ScaleBlock{(*at)[0].get<int64_t>(), (*at)[1].get<int64_t>()};
 }
 
-// The blocks that `quantization_config` of a config.json names.
+// The blocks that the `quantization_config` in a config.json gives.
 std::vector<ScaleBlock> BlocksOf(const ConfigJson& config) {
   std::vector<ScaleBlock> blocks;
   const auto add = [&](std::optional<ScaleBlock> block) {
@@ -82,11 +82,7 @@ std::vector<ScaleBlock> ConfiguredBlocks(const std::string& folder) {
   const std::string path =
       (std::filesystem::path(folder) / "config.json").string();
   if (!PathExists(path)) return {};
-  const InputFile file(path);
-  Check(file.size() <= kMaxConfig, "[", path, "] expected at most ", kMaxConfig,
-        " bytes, got ", file.size());
-  std::string text(file.size(), '\0');
-  file.Read(text.data(), text.size(), 0);
+  const std::string text = ReadText(path, kMaxConfig);
   const std::string expected =
       Concat("[", path, "] expected the configuration of a model as JSON");
   const ConfigJson config =
@@ -199,7 +195,8 @@ std::vector<std::string> ScaleNames(const std::string& weight) {
   return names;
 }
 
-// The name of the weight's scale; "": there is none. Errors: there are two.
+// The name of the tensor with the weight's scale; "" if there is none. Errors:
+// two tensors may be it.
 std::string ScaleOf(const std::string& weight, const WeightFiles& files) {
   std::string found;
   for (const std::string& name : ScaleNames(weight)) {

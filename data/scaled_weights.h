@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights that a checkpoint stores as FP8 codes with scales in other tensors.
-// The names are those of DeepSeek, Hugging Face, compressed-tensors, vLLM and
-// ModelOpt; in all of them a weight is code · scale.
+// DeepSeek, Hugging Face, compressed-tensors, vLLM and ModelOpt use these
+// names. In all of their files a weight is code · scale.
 #pragma once
 
 #include <map>
@@ -13,24 +13,24 @@
 
 namespace onnx_fp8 {
 
-// A tensor of a checkpoint, as a weight of a model takes it.
+// One tensor of a checkpoint, which may become a weight of a model.
 struct StoredWeight {
   std::string file;  // the path of the file
   std::string name;  // in the file
   TensorSource source;
 };
 
-// By name, or by the name that `rename` gives.
+// The key is the tensor's name, or its new name after `rename`.
 using StoredWeights = std::map<std::string, StoredWeight>;
 
 // The tensors of the files. FP8 codes with a scale become one source of floats,
 // which reads and decodes both when it is pulled; their scale goes. The scale
 // of X, or P.weight, is X_scale_inv, X_scale, P.scale or P.qscale_weight: a
 // float of any width, or E8M0 (also as uint8), for the tensor, for each row, or
-// for blocks of a matrix, smaller at the edges: blocks that config.json beside
-// the files names, of 128 x 128 or, with E8M0, of 1 x 32. Codes without a scale
-// stay codes. Errors: two scales; a scale of another dtype or shape; a
-// config.json that is none.
+// for each block of a matrix. A config.json beside the files gives the size of
+// the blocks; without it they are 128 x 128 or, with E8M0, 1 x 32. Blocks at
+// the edges are smaller. Codes without a scale stay codes. Errors: two scales;
+// a scale of another dtype or shape; a config.json that is none.
 StoredWeights DecodeScaled(WeightFiles files);
 
 }  // namespace onnx_fp8

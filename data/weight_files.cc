@@ -25,11 +25,7 @@ constexpr int kIndexDepth = 8;               // `metadata` may hold anything
 
 // By tensor: the name of its shard. Errors: no such index, a tensor twice.
 Json ReadWeightMap(const std::string& path) {
-  const InputFile file(path);
-  Check(file.size() <= kMaxIndex, "[", path, "] expected an index of at most ",
-        kMaxIndex, " bytes, got ", file.size());
-  std::string text(file.size(), '\0');
-  file.Read(text.data(), text.size(), 0);
+  const std::string text = ReadText(path, kMaxIndex);
   std::string object;
   std::set<std::string> names;
   const auto refuse_twice = [&](int depth, const std::string& key) {

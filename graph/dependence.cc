@@ -14,6 +14,23 @@ bool ReadsAny(const Node& node,
   });
 }
 
+std::vector<const Node*> NodesTo(const Node& last,
+                                 std::unordered_set<const Node*>* done) {
+  std::vector<const Node*> nodes, open = {&last};
+  while (!open.empty()) {
+    const Node* node = open.back();
+    const size_t before = open.size();
+    for (const Value* value : node->inputs()) {
+      const Node* producer = value ? value->producer : nullptr;
+      if (producer && !done->contains(producer)) open.push_back(producer);
+    }
+    if (open.size() > before) continue;
+    open.pop_back();
+    if (done->insert(node).second) nodes.push_back(node);
+  }
+  return nodes;
+}
+
 bool DependsOnStateAlone(const Node& node,
                          const std::unordered_set<const Value*>& known) {
   return !node.inputs().empty() && node.Subgraphs().empty() &&

@@ -15,7 +15,7 @@ bool IsViewOp(const Node& node);
 size_t MovedOperands(const Node& view);
 
 // Whether the node's only result has the elements of its first operand, in
-// their order: a reshape or a copy. Both may share memory.
+// their order: a reshape or a copy. Result and operand may share memory.
 bool SharesMemory(const Node& node);
 
 // The parameter (trained or frozen) that reaches `value` through views only;

@@ -8,11 +8,13 @@
 namespace onnx_fp8 {
 
 // Ends a run when its validations no longer get better, by the rule of Keras'
-// EarlyStopping. A score is the larger, the better.
+// EarlyStopping. A larger score is better.
 struct EarlyStop {
-  // So many validations in a row that are not better end the run; 0: none do.
+  // The run ends after so many validations in a row that are not better; 0: it
+  // never ends early.
   int64_t patience = 0;
-  double min_delta = 0;  // better is a score above the best one by more
+  double min_delta =
+      0;  // a score is better if it exceeds the best one by more than this
 
   // What the run has seen so far.
   double best = std::numeric_limits<double>::quiet_NaN();  // NaN: no score yet
@@ -24,7 +26,7 @@ struct EarlyStop {
   void Take(double score, int64_t step);
 };
 
-// "5" or "5:0.001": patience and min_delta. "": the run does not end so.
+// "5" or "5:0.001": patience and min_delta. "": the run does not end early.
 // Errors: another text.
 EarlyStop ParseEarlyStop(const std::string& text);
 

@@ -2,12 +2,12 @@
 #include "onnx_fp8/lora_spec.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include "base/check.h"
 #include "base/glob.h"
+#include "base/number_text.h"
 #include "onnx_fp8/option_error.h"
 
 namespace onnx_fp8 {
@@ -18,13 +18,13 @@ constexpr char kUsage[] =
     "init=true|gaussian|false,rslora, or the folder of an adapter, got \"";
 constexpr const char* kKeys[] = {"r",    "alpha",  "targets", "dropout",
                                  "init", "rslora", "from"};
-constexpr int64_t kMaxRank = 65536;
 
 OptionError Refused(const std::string& part) {
   return OptionError(Concat(kUsage, part, "\""));
 }
 
-// "r" of "r=16"; "rslora" of itself; "": the text begins with no key.
+// The key at the start of an item: "r" for "r=16", "rslora" for "rslora"; "":
+// it begins with no key.
 std::string_view LoraKeyOf(std::string_view item) {
   if (item == "rslora") return item;
   const size_t split = item.find('=');
@@ -36,9 +36,7 @@ std::string_view LoraKeyOf(std::string_view item) {
 template <typename Number>
 Number NumberOf(const std::string& item, std::string_view text) {
   Number number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end) throw Refused(item);
+  if (!ReadNumber(text, &number)) throw Refused(item);
   return number;
 }
 
@@ -52,30 +50,11 @@ LoraInit InitOf(std::string_view word) {
              ", which this program does not have"));
 }
 
-void CheckNumbers(const LoraSpec& spec) {
-  if (spec.rank < 1 || spec.rank > kMaxRank) {
-    throw OptionError(
-        Concat("`lora`: expected r from 1 to ", kMaxRank, ", got ", spec.rank));
-  }
-  if (!std::isfinite(spec.alpha) || spec.alpha <= 0) {
-    throw OptionError(
-        Concat("`lora`: expected alpha above 0, got ", spec.alpha));
-  }
-  if (!(spec.dropout >= 0 && spec.dropout < 1)) {
-    throw OptionError(Concat("`lora`: expected dropout from 0 to below 1, got ",
-                             spec.dropout));
-  }
-  if (spec.targets.empty() && spec.folder.empty()) {
-    throw OptionError(
-        "`lora`: expected targets, as in targets=*q_proj*,*v_proj*");
-  }
-}
-
-// An item without a key goes on with the one before: targets and paths may hold
-// commas.
+// An item without a key continues the item before it, because targets and paths
+// may hold commas.
 std::vector<std::string> Items(const std::string& text) {
   std::vector<std::string> items;
-  std::string_view last;
+  std::string last;
   size_t begin = 0;
   while (begin <= text.size()) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -90,7 +69,7 @@ std::vector<std::string> Items(const std::string& text) {
     } else {
       throw Refused(item);
     }
-    last = *std::ranges::find(kKeys, key);
+    last = key;
   }
   return items;
 }
@@ -125,16 +104,30 @@ void ApplyItem(const std::string& item, LoraSpec* spec) {
   if (key == "from") spec->folder = text;
 }
 
-std::string TextOf(double number) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
-}
-
 }  // namespace
 
 double LoraSpec::scaling() const {
   const auto r = static_cast<double>(rank);
   return alpha / (rslora ? std::sqrt(r) : r);
+}
+
+void CheckLora(const LoraSpec& spec) {
+  if (spec.rank < 1 || spec.rank > kMaxLoraRank) {
+    throw OptionError(Concat("`lora`: expected r from 1 to ", kMaxLoraRank,
+                             ", got ", spec.rank));
+  }
+  if (!std::isfinite(spec.alpha) || spec.alpha <= 0) {
+    throw OptionError(
+        Concat("`lora`: expected alpha above 0, got ", spec.alpha));
+  }
+  if (!(spec.dropout >= 0 && spec.dropout < 1)) {
+    throw OptionError(Concat("`lora`: expected dropout from 0 to below 1, got ",
+                             spec.dropout));
+  }
+  if (spec.targets.empty() && spec.folder.empty()) {
+    throw OptionError(
+        "`lora`: expected targets, as in targets=*q_proj*,*v_proj*");
+  }
 }
 
 LoraSpec ParseLora(const std::string& text) {
@@ -146,16 +139,16 @@ LoraSpec ParseLora(const std::string& text) {
   } else {
     for (const std::string& item : Items(text)) ApplyItem(item, &spec);
   }
-  CheckNumbers(spec);
+  CheckLora(spec);
   return spec;
 }
 
 std::string LoraText(const LoraSpec& spec) {
-  std::string text = Concat("r=", spec.rank, ",alpha=", TextOf(spec.alpha));
+  std::string text = Concat("r=", spec.rank, ",alpha=", NumberText(spec.alpha));
   for (size_t i = 0; i < spec.targets.size(); ++i) {
     text += (i == 0 ? ",targets=" : ",") + spec.targets[i];
   }
-  if (spec.dropout > 0) text += ",dropout=" + TextOf(spec.dropout);
+  if (spec.dropout > 0) text += ",dropout=" + NumberText(spec.dropout);
   if (spec.init != LoraInit::kTrue) {
     text += Concat(",init=", kLoraInits[static_cast<size_t>(spec.init)]);
   }

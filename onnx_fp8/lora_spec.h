@@ -36,10 +36,15 @@ struct LoraSpec {
   double scaling() const;
 };
 
+inline constexpr int64_t kMaxLoraRank = 65536;
+
+// Errors: OptionError about a number out of range, or about missing targets.
+void CheckLora(const LoraSpec& spec);
+
 // Reads "r=16,alpha=32,targets=*q_proj*,*v_proj*". A text that does not begin
-// with a key and = is a folder; the result has no targets then. A run keeps a
-// folder as the key `from` behind its settings. Errors: OptionError about
-// unknown or missing words; a number out of range.
+// with a key and = is a folder; the result has no targets then. A run keeps
+// the folder's settings in this form, and the folder as the key `from`. Errors:
+// OptionError about unknown or missing words; CheckLora's.
 LoraSpec ParseLora(const std::string& text);
 
 // A text that ParseLora reads back.

@@ -96,7 +96,7 @@ struct SessionOptions {
   // model's own. A .safetensors file, or the folder or index of several ones;
   // FP8 codes with scales are decoded. See training/step/given_weights.h.
   std::string weights;
-  // "OLD=NEW", with * in both: names of those values; see
+  // "OLD=NEW", with * in both: renames those values; see
   // training/step/rename_weights.h.
   std::vector<std::string> rename;
   // "normal:STD" draws weights whose data files are missing, and for which

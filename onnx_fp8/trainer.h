@@ -32,7 +32,7 @@ struct TrainerSpec {
   std::string folder;
   int64_t steps = 0;                      // total, including earlier runs
   int64_t grad_accum = 1;                 // the session's value
-  std::string grad_accum_by = "batches";  // and this
+  std::string grad_accum_by = "batches";  // as the session has it
   int64_t save_every = 0;                 // steps; 0: only at the end
   int64_t keep_last = 2;  // checkpoints that stay, at least 1; older ones go
   int64_t val_every = 0;  // steps; 0: ends of epochs, at least 50 steps apart

@@ -2,11 +2,11 @@
 #include "onnx_fp8/schedule.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
 
 #include "base/check.h"
+#include "base/number_text.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -22,12 +22,8 @@ const char* KeysOf(Schedule::Kind kind) {
 template <typename T>
 T ParseNumber(std::string_view text, T low, T high, std::string_view all) {
   T value{};
-  auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  Check(error == std::errc() && end == text.data() + text.size() &&
-            value >= low && value <= high,
-        "[schedule ", all, "] expected a number in ", low, "…", high,
-        ", got \"", text, "\"");
+  Check(ReadNumber(text, &value) && value >= low && value <= high, "[schedule ",
+        all, "] expected a number in ", low, "…", high, ", got \"", text, "\"");
   return value;
 }
 
@@ -93,9 +89,7 @@ std::string ToString(const Schedule& schedule) {
     separator = ',';
   }
   if (schedule.min > 0) {
-    char number[32];
-    auto end = std::to_chars(number, number + sizeof number, schedule.min).ptr;
-    text += Concat(separator, "min=", std::string_view(number, end));
+    text += Concat(separator, "min=", NumberText(schedule.min));
   }
   return text;
 }

@@ -74,7 +74,7 @@ class ExecutionProvider {
   // The queue to which kernels add their work (KernelContext::queue), such as a
   // CUDA stream; null: they work at once.
   virtual void* queue() { return nullptr; }
-  // null: such work is done in its turn.
+  // null: there is none, and such work is done in the main queue.
   virtual SideQueue* side_queue(Side /*side*/) { return nullptr; }
   // Records the work that `run` adds to the queue, and does none of it. `run`
   // has run before at the same addresses, so that it allocates nothing. null:

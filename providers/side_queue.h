@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <iterator>
 
 namespace onnx_fp8 {
 
@@ -12,7 +13,10 @@ enum class Side {
   kCollectives,
   kUpdates,  // of a device: they read and write state in the host's memory
 };
-inline constexpr size_t kSides = 2;
+inline constexpr Side kAllSides[] = {Side::kCollectives, Side::kUpdates};
+inline constexpr size_t kSides = std::size(kAllSides);
+
+constexpr size_t IndexOf(Side side) { return static_cast<size_t>(side); }
 
 // Does works one after another, beside the other work of a provider. One
 // executor uses it at a time.

@@ -162,10 +162,12 @@ auto Ask(HostSession& session, F&& fn) {
 nb::dict Step(HostSession& session, const nb::list& batches,
               std::optional<double> lr, bool alone) {
   session.RequireLoss();
-  const int64_t most =
-      Ask(session, [](TrainingSession& s) { return s.Options().grad_accum; });
-  Check(!alone || most == 1, "[batch] expected a list of ", most,
-        " batches, as `grad_accum` says, got one batch");
+  if (alone) {
+    const int64_t most =
+        Ask(session, [](TrainingSession& s) { return s.Options().grad_accum; });
+    Check(most == 1, "[batch] expected a list of ", most,
+          " batches, as `grad_accum` says, got one batch");
+  }
   std::vector<TensorMap> feeds;
   for (nb::handle batch : batches) {
     feeds.push_back(FeedsOf(session, nb::cast<nb::dict>(batch)));

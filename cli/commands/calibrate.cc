@@ -110,7 +110,7 @@ int Calibrate(const Arguments& arguments) {
         folder.string());
   SessionOptions options = ObservingOptions(flags);
   auto session = TrainingSession::Create(options);
-  // How names of weights and of the model agree.
+  // Which weights the model took, and which it lacks.
   if (flags.Given("weights") || flags.Given("init")) Notes(session->Notes());
   DataLayout layout =
       LayOutData(session->Inputs(), session->Loss(), DataOf(flags));

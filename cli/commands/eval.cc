@@ -69,7 +69,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
     throw OptionError("`loss` is missing: expected " + LossNames());
   }
   if (run) session->Restore(CheckpointFolder(folder, flags.On("best")));
-  // How names of weights and of the model agree.
+  // Which weights the model took, and which it lacks.
   if (flags.Given("weights") || flags.Given("init")) Notes(session->Notes());
   return session;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "base/joined.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
@@ -319,13 +320,11 @@ Efficiency EfficiencyOf(const std::vector<std::string>& words) {
       fits = error == std::errc() && at == end && number > 0 && number <= 1;
     }
     if (!fits) {
-      std::string kinds;
-      for (const ShareOption& known : kShares) {
-        kinds += (kinds.empty() ? "" : ", ") + std::string(known.kind);
-      }
-      throw OptionError("`efficiency`: expected KIND=SHARE, of " + kinds +
-                        ", with a share above 0 and up to 1, got '" + word +
-                        "'");
+      std::vector<std::string> kinds;
+      for (const ShareOption& known : kShares) kinds.emplace_back(known.kind);
+      throw OptionError(
+          "`efficiency`: expected KIND=SHARE, of " + Joined(kinds) +
+          ", with a share above 0 and up to 1, got '" + word + "'");
     }
     result.*(option->share) = number;
   }

@@ -152,8 +152,7 @@ class TrainCommand {
   // Errors: data of unknown length.
   int64_t StepsOf(int64_t epochs) const;
   BatchGroups Groups() const {
-    return {spec_.grad_accum, data_->batches_per_epoch(),
-            session_->TakesSmallerGroups()};
+    return GroupsOf(*session_, *data_, spec_.grad_accum);
   }
   // Says how groups and epochs end, if `grad_accum` does not divide an epoch.
   void TellRest() const;

@@ -334,12 +334,9 @@ class Reporter {
     }
   }
 
-  StepSource Source(const StepChoice& choice) {
+  StepSource Source() {
     model_.loss = options_.loss;
-    StepSource source =
-        MakeStepSource(options_, model_, *evaluator_, runner_, mesh_);
-    ApplyChoice(choice, &source);
-    return source;
+    return MakeStepSource(options_, model_, *evaluator_, runner_, mesh_);
   }
 
   StepGraph Build(const Shapes& shapes, StepSource source) {
@@ -348,9 +345,7 @@ class Reporter {
         model_.step && model_.step->apply ? StepKind::kMicro : StepKind::kTrain;
     if (!options_.loss.kind.empty()) {
       try {
-        StepGraph step = BuildStepGraph(source, trains, shapes, false, values_);
-        if (model_.step) AddProducts(*step.graph);
-        return step;
+        return BuildStepGraph(source, trains, shapes, false, values_);
       } catch (const Error& error) {
         // The forward part may still be valid.
         source.loss.kind.clear();
@@ -396,7 +391,7 @@ class Reporter {
   // A step in a file has no decisions, only products: the ones of its first
   // graph, in which nothing runs again.
   void AddProducts(const Graph& graph) {
-    if (!report_.gemms.empty()) return;
+    if (!model_.step || !report_.gemms.empty()) return;
     auto size = [](int64_t value) {
       return SizeText{value, std::to_string(value)};
     };
@@ -431,7 +426,8 @@ class Reporter {
   Device device() const { return gpu_ ? Device::kProvider : provider_.device; }
 
   // Plans the step so that it fits; nullopt: there is no limit.
-  std::optional<PaperStep> PlanToFit(const Shapes& shapes) {
+  std::optional<PaperStep> PlanToFit(const Shapes& shapes,
+                                     const StepSource& source) {
     const std::optional<StepLimit> limit =
         StepLimitOf(options_, device(), [&]() -> size_t {
           if (gpu_) return static_cast<size_t>(gpu_->memory);
@@ -444,8 +440,11 @@ class Reporter {
     const MemoryFit fit = FitMemory(
         *limit, hardware, options_,
         [&](const StepChoice& choice) {
-          const StepSource source = Source(choice);
-          return Planned(Build(shapes, source), source, choice.execution);
+          StepSource own = source;
+          ApplyChoice(choice, &own);
+          StepGraph step = Build(shapes, own);
+          AddProducts(*step.graph);
+          return Planned(std::move(step), own, choice.execution);
         },
         &chosen);
     report_.notes.push_back(fit.Text());
@@ -460,17 +459,20 @@ class Reporter {
   }
 
   void Closed(const Shapes& shapes) {
+    const StepSource source = Source();
     std::optional<PaperStep> paper;
     try {
-      paper = PlanToFit(shapes);
+      paper = PlanToFit(shapes, source);
     } catch (const OptionError&) {
       throw;
     } catch (const Error&) {
       // The plan itself tells it below.
     }
-    const StepSource source = Source({});
     StepGraph step;
-    if (!paper) step = Build(shapes, source);
+    if (!paper) {
+      step = Build(shapes, source);
+      AddProducts(*step.graph);
+    }
     AddStep(paper ? paper->step : step);
     if (written_ != Written::kNo && !model_.step) return;
     try {
@@ -552,7 +554,7 @@ class Reporter {
       at_b[axis] = a + 1;
       a += 2;
     }
-    StepSource source = Source({});
+    StepSource source = Source();
     source.fp8.any_m = true;  // the shapes are invented
     try {
       StepGraph first = Build(Filled(shapes, at_a), source);

@@ -34,8 +34,8 @@ struct RankMemory {
   size_t parameters = 0, optimizer = 0, scales = 0;
   size_t fp8_weights = 0;  // FP8 copies of weights that live between steps
   size_t others = 0;       // batch, constants, outputs
-  // Of the plan, or of the one that makes the first FP8 weights if that needs
-  // more.
+  // The larger of two arenas: the step's, and the one in which the first FP8
+  // weights are made.
   size_t arena = 0;
   size_t outside = 0;  // moments in the host's memory; no part of `optimizer`
   // In the arena: gradients of parameters; other values that collectives read

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "graph/copy_node.h"
 #include "graph/dependence.h"
+#include "graph/fp8/weight_copies.h"
 #include "graph/op_facts.h"
 #include "graph/passes/dead_code.h"
 #include "graph/print.h"
@@ -21,31 +22,13 @@ namespace {
 
 constexpr const char* kResults[] = {"codes", "scales", "amax"};
 
-// The nodes on which `last` depends, each behind the ones that it reads; `last`
-// is the last one.
-std::vector<const Node*> NodesTo(const Node& last) {
-  std::vector<const Node*> nodes, open = {&last};
-  std::unordered_set<const Node*> done;
-  while (!open.empty()) {
-    const Node* node = open.back();
-    const size_t before = open.size();
-    for (const Value* value : node->inputs()) {
-      const Node* producer = value ? value->producer : nullptr;
-      if (producer && !done.contains(producer)) open.push_back(producer);
-    }
-    if (open.size() > before) continue;
-    open.pop_back();
-    if (done.insert(node).second) nodes.push_back(node);
-  }
-  return nodes;
-}
-
 // Copies the nodes that lead to a quantizer into a graph whose text is the same
 // for all quantizers that make the same codes.
 class FrozenMaker {
  public:
-  FrozenMaker(const Graph& step, const Node& quantizer)
-      : nodes_(NodesTo(quantizer)) {
+  FrozenMaker(const Graph& step, const Node& quantizer) {
+    std::unordered_set<const Node*> done;
+    nodes_ = NodesTo(quantizer, &done);
     made_.maker = std::make_shared<Graph>();
     made_.maker->file = step.file;
     made_.maker->opset = step.opset;
@@ -64,23 +47,15 @@ class FrozenMaker {
   // The state becomes result `i` of the quantizer.
   void AddState(size_t i, const std::string& name, const Value& like) {
     Graph& maker = *made_.maker;
-    Value* result = last_->out(i);
-    if (!result) {
-      result = maker.AddOutput(last_, i, maker.FreshName("made"));
-      result->dtype = like.dtype;
-      result->shape = like.shape;
-    }
-    Value* state =
-        maker.AddInitializer(name, Tensor::Zeros(like.dtype, *like.shape));
-    state->role = Role::kWeightCopy;
-    maker.state.push_back({state, result});
+    maker.state.push_back(
+        {AddWeightCopy(maker, name, like), ResultOf(last_, i, like)});
     made_.copies.push_back(name);
   }
 
   FrozenCodes Take() { return std::move(made_); }
 
  private:
-  // State keeps its names, so it comes first.
+  // Copied before the constants, so that no fresh name takes a state's name.
   void CopyState() {
     for (const Node* node : nodes_) {
       for (const Value* value : node->inputs()) {
@@ -108,7 +83,7 @@ class FrozenMaker {
     }
   }
 
-  // The first result alone is there from the start.
+  // The copy begins with its first result. Others are added when they are read.
   Node* CopyOf(const Node& node) {
     Graph& maker = *made_.maker;
     std::vector<Value*> inputs;
@@ -120,7 +95,8 @@ class FrozenMaker {
     Node* copy = CopyNode(maker, node, inputs, names);
     copy->name.clear();
     copy->metadata.clear();
-    // They name the product that reads the codes first.
+    // These attributes name the first product that reads the codes, so equal
+    // codes would get different hints.
     copy->attributes.erase("fqn");
     copy->attributes.erase("operand");
     copies_[&node] = copy;
@@ -130,16 +106,19 @@ class FrozenMaker {
   Value* Copied(const Value* value) {
     auto known = copied_.find(value);
     if (known != copied_.end()) return known->second;
-    Node* producer = copies_.at(value->producer);
-    const size_t i = PlaceIn(*value->producer, value);
-    Value* result = producer->out(i);
-    if (!result) {
-      Graph& maker = *made_.maker;
-      result = maker.AddOutput(producer, i, maker.FreshName("made"));
-      result->dtype = value->dtype;
-      result->shape = value->shape;
-    }
-    return copied_[value] = result;
+    const Node& producer = *value->producer;
+    return copied_[value] = ResultOf(copies_.at(&producer),
+                                     PlaceIn(producer, value), *value);
+  }
+
+  // Result `i` of a copy, which is added if no node has read it so far.
+  Value* ResultOf(Node* copy, size_t i, const Value& like) {
+    if (Value* result = copy->out(i)) return result;
+    Graph& maker = *made_.maker;
+    Value* result = maker.AddOutput(copy, i, maker.FreshName("made"));
+    result->dtype = like.dtype;
+    result->shape = like.shape;
+    return result;
   }
 
   static size_t PlaceIn(const Node& node, const Value* result) {
@@ -148,7 +127,7 @@ class FrozenMaker {
                                outputs.begin());
   }
 
-  const std::vector<const Node*> nodes_;
+  std::vector<const Node*> nodes_;
   FrozenCodes made_;
   std::unordered_map<const Value*, Value*> copied_;
   std::unordered_map<const Node*, Node*> copies_;
@@ -171,7 +150,8 @@ std::vector<FrozenCodes> KeepFrozenCodes(
     if (quantizes && alone.contains(node.out(0))) quantizers.push_back(&node);
   }
   std::vector<FrozenCodes> all;
-  // A quantizer may read another one's codes, decoded: it comes first.
+  // Readers come first, because a quantizer may read another one's decoded
+  // codes.
   for (Node* quantizer : quantizers | std::views::reverse) {
     FrozenMaker maker(step, *quantizer);
     const std::string hint = maker.Hint();
@@ -183,15 +163,13 @@ std::vector<FrozenCodes> KeepFrozenCodes(
       const std::string own = name(hint + ResultName(i));
       Value* state = step.Find(own);
       if (!state) {
-        state = step.AddInitializer(
-            own, Tensor::Zeros(result->dtype, *result->shape));
-        state->role = Role::kWeightCopy;
+        state = AddWeightCopy(step, own, *result);
         maker.AddState(i, own, *result);
       }
       step.ReplaceUses(result, state);
     }
     FrozenCodes made = maker.Take();
-    // Another quantizer may make the same codes.
+    // Nothing is left to make if another quantizer makes the same codes.
     if (!made.copies.empty()) all.push_back(std::move(made));
   }
   std::ranges::stable_sort(all, {}, &FrozenCodes::weights);

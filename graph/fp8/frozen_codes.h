@@ -13,9 +13,9 @@
 
 namespace onnx_fp8 {
 
-// What one quantizer makes of frozen weights.
+// The codes, scales and amax that one quantizer makes of frozen weights.
 struct FrozenCodes {
-  // Makes the copies from the weights. Its state has the copies' names.
+  // A graph that makes the copies. Its state has the names in `copies`.
   std::shared_ptr<Graph> maker;
   std::vector<std::string> weights;
   std::vector<std::string> copies;  // state: codes, scales, amax

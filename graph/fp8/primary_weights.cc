@@ -15,13 +15,6 @@
 namespace onnx_fp8 {
 namespace {
 
-Value* AddCopy(Graph& graph, const std::string& name, const Value& like) {
-  Value* state =
-      graph.AddInitializer(name, Tensor::Zeros(like.dtype, *like.shape));
-  state->role = Role::kWeightCopy;
-  return state;
-}
-
 // How many weights the codes among the results of the graph are made of.
 size_t CountWeights(const Graph& maker) {
   std::unordered_set<const Value*> seen;
@@ -140,9 +133,9 @@ PrimaryWeights KeepWeightCodes(
   for (Value* made : maker.outputs) {
     const std::string state = name("fp8_weights." + made->name);
     Value* input = step.Find(made->name);
-    step.ReplaceUses(input, AddCopy(step, state, *made));
+    step.ReplaceUses(input, AddWeightCopy(step, state, *made));
     step.RemoveValue(input);
-    maker.state.push_back({AddCopy(maker, state, *made), made});
+    maker.state.push_back({AddWeightCopy(maker, state, *made), made});
     kept.copies.push_back(state);
     kept.bytes += BytesOf(*made);
   }

@@ -120,17 +120,8 @@ class Splitter {
   // The copy of a node, together with all nodes on which it depends; the one
   // that is there already, if another node reads it.
   Node* Copy(const Node& wanted) {
-    std::vector<const Node*> open = {&wanted};
-    while (!open.empty()) {
-      const Node& node = *open.back();
-      const size_t before = open.size();
-      for (const Value* value : node.inputs()) {
-        const Node* producer = value ? value->producer : nullptr;
-        if (producer && !copied_.contains(producer)) open.push_back(producer);
-      }
-      if (open.size() > before) continue;
-      open.pop_back();
-      if (!copied_.contains(&node)) copied_[&node] = MakeCopy(node);
+    for (const Node* node : NodesTo(wanted, &done_)) {
+      copied_[node] = MakeCopy(*node);
     }
     return copied_.at(&wanted);
   }
@@ -153,10 +144,18 @@ class Splitter {
   const Moves moves_;
   std::unique_ptr<Graph> copies_;
   std::unordered_map<const Node*, Node*> copied_;
+  std::unordered_set<const Node*> done_;  // the nodes that are copied
   std::vector<std::pair<Value*, std::string>> renamed_;
 };
 
 }  // namespace
+
+Value* AddWeightCopy(Graph& graph, const std::string& name, const Value& like) {
+  Value* state =
+      graph.AddInitializer(name, Tensor::Zeros(like.dtype, *like.shape));
+  state->role = Role::kWeightCopy;
+  return state;
+}
 
 std::unique_ptr<Graph> SplitWeightCopies(Graph& graph, bool gathers) {
   return Splitter(graph, {.gathers = gathers, .codes_only = false}).Run();

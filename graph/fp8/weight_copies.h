@@ -2,10 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "graph/graph.h"
 
 namespace onnx_fp8 {
+
+// Adds state for a copy of a weight, zeros of this type and shape.
+Value* AddWeightCopy(Graph& graph, const std::string& name, const Value& like);
 
 // Moves the quantization and the rounding of values that depend on state alone,
 // the weights, out of a micro step, which runs several times between two

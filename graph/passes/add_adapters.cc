@@ -2,7 +2,6 @@
 #include "graph/passes/add_adapters.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <unordered_set>
 #include <utility>
@@ -78,8 +77,8 @@ class AdapterPass {
     while (!open.empty() && uses.obstacle.empty()) {
       const auto [value, turned] = open.back();
       open.pop_back();
-      const bool inside = captured_.contains(value) ||
-                          std::ranges::count(graph_.outputs, value) > 0;
+      const bool inside =
+          captured_.contains(value) || IsReturned(graph_, value);
       if (inside) uses.obstacle = "is read outside of linear layers";
       for (Node* node : value->uses) {
         if (node->Is("Identity")) {

@@ -174,8 +174,8 @@ void ChooseModules(const std::vector<std::string>& globs, const Graph& graph,
   choice->text = "`recompute`: the modules that match";
 }
 
-// Adds reshapes and copies of chosen nodes' results: a kept one would keep the
-// memory of the result.
+// Adds reshapes and copies of chosen nodes' results. One that is kept would
+// keep the memory of the result that it shows.
 void AddViews(const std::vector<Node*>& forward,
               const std::unordered_set<Node*>& may,
               std::unordered_set<Node*>* chosen) {

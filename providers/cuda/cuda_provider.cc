@@ -229,8 +229,7 @@ class CudaProvider : public ExecutionProvider {
     queue_->Synchronize();
   }
   SideQueue* side_queue(Side side) override {
-    std::unique_ptr<cuda::SideStream>& stream =
-        sides_[static_cast<size_t>(side)];
+    std::unique_ptr<cuda::SideStream>& stream = sides_[IndexOf(side)];
     if (!stream) {
       stream = std::make_unique<cuda::SideStream>(
           *queue_, side == Side::kUpdates ? cuda::Priority::kLow

@@ -7,14 +7,12 @@
 
 namespace onnx_fp8 {
 
-// The attributes of ops that draw, which an update has, too, if such an op has
-// joined it (join_masters.h, join_moments.h). The stream of a parameter is then
-// `master_stream`.
+// The attributes of an op that draws. An update has them if it has taken over
+// such an op (join_masters.h, join_moments.h). There, the stream of the
+// parameter is `master_stream`.
 struct DrawSettings {
   uint32_t stream;
   ElementPlaces places;
-
-  bool operator==(const DrawSettings&) const = default;
 };
 
 inline ElementPlaces PlacesOf(const Node& node) {

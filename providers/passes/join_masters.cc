@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/op_facts.h"
+#include "providers/passes/coded_updates.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -16,9 +16,7 @@ bool AreSplit(const Node& decode, const Node& encode) {
 }
 
 bool AreDrawn(const Node& decode, const Node& encode) {
-  return decode.Is("Cast") && decode.in(0)->dtype == DType::kBFloat16 &&
-         decode.out(0)->dtype == DType::kFloat &&
-         encode.IsOurs("RoundStochastic");
+  return WidensBFloat16(decode) && encode.IsOurs("RoundStochastic");
 }
 
 // Adds operands behind the last one.
@@ -61,15 +59,11 @@ bool JoinMaster(Graph& graph, Node& update,
 }  // namespace
 
 void JoinMasters(Graph& graph, const KernelRegistry& kernels) {
-  std::vector<Node*> updates;
-  for (Node& node : graph.nodes()) {
-    if (FactsOf(node).kind != OpKind::kParameterUpdate) continue;
-    const KernelEntry* entry = kernels.Find(node.domain, node.op);
-    if (entry && entry->traits.coded_state) updates.push_back(&node);
-  }
   const std::unordered_set<const Value*> returned = ReturnedValues(graph);
   bool any = false;
-  for (Node* update : updates) any |= JoinMaster(graph, *update, returned);
+  for (Node* update : CodedUpdates(graph, kernels)) {
+    any |= JoinMaster(graph, *update, returned);
+  }
   // The number of the update may be computed behind its new reader.
   if (any) graph.Sort();
 }

@@ -10,9 +10,9 @@ namespace onnx_fp8 {
 // it in fewer bytes (KernelTraits::coded_state): the node that decodes it joins
 // the update, and so does the node that encodes the new one (DecodeMaster and
 // EncodeMaster, or Cast and RoundStochastic). The parameter then is no float in
-// memory. A decoded parameter that other nodes read stays for them. A new float
-// that other nodes read keeps both apart. No bit changes. Behind its own
-// operands the update then has
+// memory. If other nodes read the decoded parameter, its decoder stays for
+// them. If other nodes read the new float, nothing joins. No bit changes.
+// Behind its own operands the update then has
 //   correction     with the attribute of its dtype, or
 //   seed, update   of the draws; the attributes are theirs, but the stream is
 //                  `master_stream`

@@ -4,8 +4,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "graph/op_facts.h"
 #include "providers/ops/element_places.h"
+#include "providers/passes/coded_updates.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -59,9 +59,7 @@ bool Draws(const Node& encode) {
 }
 
 bool AreRoundings(const Node& decode, const Node& encode) {
-  return decode.Is("Cast") && decode.in(0)->dtype == DType::kBFloat16 &&
-         decode.out(0)->dtype == DType::kFloat &&
-         (encode.Is("Cast") || Draws(encode)) &&
+  return WidensBFloat16(decode) && (encode.Is("Cast") || Draws(encode)) &&
          encode.out(0)->dtype == DType::kBFloat16;
 }
 
@@ -168,14 +166,8 @@ void Join(Graph& graph, Node& update, const std::vector<Codec>& codecs) {
 }  // namespace
 
 void JoinMoments(Graph& graph, const KernelRegistry& kernels) {
-  std::vector<Node*> updates;
-  for (Node& node : graph.nodes()) {
-    if (FactsOf(node).kind != OpKind::kParameterUpdate) continue;
-    const KernelEntry* entry = kernels.Find(node.domain, node.op);
-    if (entry && entry->traits.coded_state) updates.push_back(&node);
-  }
   const std::unordered_set<const Value*> returned = ReturnedValues(graph);
-  for (Node* update : updates) {
+  for (Node* update : CodedUpdates(graph, kernels)) {
     Join(graph, *update, CodecsOf(returned, *update));
   }
 }

@@ -11,9 +11,9 @@ namespace onnx_fp8 {
 // and so do the nodes that encode the new ones (Cast, RoundStochastic,
 // DecodeMoment, EncodeMoment, EncodeSecondMoment). Either all moments of an
 // update join, or none does. UpdateAmax, which measures the update by these
-// moments, joins, too. Draws must have the places of a joined parameter's draws
-// (join_masters.h), if it draws. No bit changes. Behind its own operands the
-// update then has
+// moments, joins, too. If the joined parameter draws (join_masters.h), the
+// moments' draws must have the same places. No bit changes. Behind its own
+// operands the update then has
 //   seed, update    of draws, if a moment draws, with their attributes
 //   scale…          of each moment, if they are codes
 // and behind its own results the new scales, in the same order, and the result

@@ -8,22 +8,17 @@
 #include "graph/dependence.h"
 #include "graph/op_facts.h"
 #include "providers/ops/scaled_products.h"
+#include "providers/passes/coded_updates.h"
 
 namespace onnx_fp8 {
 namespace {
 
-// A result that one quantizer of an update's parameter lacks.
+// The place of the column sums. A quantizer that makes them does not join.
 constexpr size_t kColumnSums = 4;
 
-bool IsCodedUpdate(const Node& node, const KernelRegistry& kernels) {
-  if (FactsOf(node).kind != OpKind::kParameterUpdate) return false;
-  const KernelEntry* entry = kernels.Find(node.domain, node.op);
-  return entry && entry->traits.coded_state;
-}
-
-// Values that wait for an update.
+// Values that depend on the results of updates.
 std::unordered_set<const Value*> BehindUpdates(
-    Graph& graph, const std::vector<Node*>& updates) {
+    const Graph& graph, const std::vector<Node*>& updates) {
   std::unordered_set<const Value*> behind;
   const std::unordered_set<const Node*> own(updates.begin(), updates.end());
   for (const Node& node : graph.nodes()) {
@@ -130,10 +125,7 @@ class CodeJoiner {
 }  // namespace
 
 void JoinWeightCodes(Graph& graph, const KernelRegistry& kernels) {
-  std::vector<Node*> updates;
-  for (Node& node : graph.nodes()) {
-    if (IsCodedUpdate(node, kernels)) updates.push_back(&node);
-  }
+  const std::vector<Node*> updates = CodedUpdates(graph, kernels);
   CodeJoiner joiner(graph, BehindUpdates(graph, updates));
   bool any = false;
   for (Node* update : updates) any |= joiner.Join(*update);

@@ -12,7 +12,7 @@ namespace onnx_fp8 {
 // Steps that a queue beside the provider's own runs as one work.
 struct SideCall {
   int begin;     // the position of its first step
-  int count;     // of its steps
+  int count;     // the number of its steps
   int needed;    // the position of the first step that must find it done; the
                  // number of all steps: there is none
   bool holds;    // it keeps memory only until it is done

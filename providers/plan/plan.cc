@@ -748,13 +748,13 @@ class Planner {
       if (m.place == Place::kState && m.writer >= 0) writers[m.at] = m.writer;
     }
     lands_.assign(nodes_.size(), -1);
-    for (Side side : {Side::kCollectives, Side::kUpdates}) {
+    for (Side side : kAllSides) {
       const std::vector<std::vector<int>> calls = CallsOf(side);
       std::vector<SideCall> described;
       for (const std::vector<int>& steps : calls) {
         described.push_back(Describe(side, steps, writers));
       }
-      std::vector<Flight>& flights = flights_[static_cast<size_t>(side)];
+      std::vector<Flight>& flights = flights_[IndexOf(side)];
       flights = FindFlights(described, static_cast<int>(order_.size()));
       for (size_t i = 0; i < calls.size(); ++i) {
         for (int step : calls[i]) lands_[Index(step)] = flights[i].end;
@@ -931,8 +931,8 @@ class Planner {
       if (begin < plan_.steps.size()) ++plan_.steps[begin].together;
       plan_.steps.push_back(std::move(step));
     }
-    for (Side side : {Side::kCollectives, Side::kUpdates}) {
-      MarkFlights(side, flights_[static_cast<size_t>(side)], &plan_.steps);
+    for (Side side : kAllSides) {
+      MarkFlights(side, flights_[IndexOf(side)], &plan_.steps);
     }
     for (auto [from, to] : copies_) {
       plan_.after.push_back({SlotOfMemory(from), SlotOfMemory(to)});

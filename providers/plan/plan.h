@@ -89,18 +89,17 @@ struct Step {
   int known_amax = -1, own_amax = -1;
   std::vector<int> measured_amax = {};
   std::vector<Guard> guards = {};  // it runs only if all hold
-  // The queue beside the provider's own to which the step belongs. Whether the
-  // call may run there beside the steps that follow; the first step of the call
-  // says so. And how many of these calls of each queue, from the plan's first,
-  // are done before this step and the steps launched with it run.
+  // The queue beside the provider's own in which the step runs.
   std::optional<Side> side = {};
+  // Whether its call may run there while later steps run; the first step of the
+  // call says so.
   bool beside = false;
+  // How many such calls of each queue, from the plan's first, are done before
+  // this step and the steps launched with it run.
   std::array<size_t, kSides> awaits = {};
 
-  size_t& AwaitsOf(Side queue) { return awaits[static_cast<size_t>(queue)]; }
-  size_t AwaitsOf(Side queue) const {
-    return awaits[static_cast<size_t>(queue)];
-  }
+  size_t& AwaitsOf(Side queue) { return awaits[IndexOf(queue)]; }
+  size_t AwaitsOf(Side queue) const { return awaits[IndexOf(queue)]; }
 };
 
 // A copy of bytes from one slot to another of the same size.

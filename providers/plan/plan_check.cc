@@ -33,8 +33,7 @@ class Simulator {
       CheckFlights(i, count);
       RunSteps(i, count);
       if (plan_.steps[i].beside) {
-        flights_[static_cast<size_t>(*plan_.steps[i].side)].push_back(
-            {i, count});
+        flights_[IndexOf(*plan_.steps[i].side)].push_back({i, count});
       }
       i += count;
     }

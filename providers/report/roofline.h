@@ -42,7 +42,8 @@ struct Efficiency {
   double products = 0.75;  // of floats: operands of 16 or 32 bits
   double fp8 = 0.66;       // of FP8 with a scale for each tensor or row
   double blocks = 0.53;    // of FP8 with a float scale for each block
-  // For heads of 128 numbers or more. A score takes as long for smaller ones.
+  // For heads of 128 numbers or more. With smaller heads a score takes the same
+  // time.
   double attention = 0.62;
   double attention_grad = 0.44;
   double memory = 0.80;
@@ -51,8 +52,8 @@ struct Efficiency {
   double quantizing = 0.50;
 };
 
-// The bytes of the host's memory (Value::on_host) that the node reads. So many
-// cross the bus in each direction: updates write what they read.
+// The bytes of the host's memory (Value::on_host) that the node reads. As many
+// bytes cross the bus in each direction: updates write what they read.
 double HostBytesOf(const Node& node);
 
 // The seconds that the node takes on a GPU at these shares: for its operations

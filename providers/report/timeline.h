@@ -51,8 +51,9 @@ struct Timeline {
   double forward = 0;        // of those before the first node of the backward
   double communication = 0;  // of collectives
   double updates = 0;        // of nodes in the queue of updates
-  // Seconds that collectives add, and that updates add: no node runs in its
-  // turn, or nodes beside collectives are slower. The rest of both is hidden.
+  // Seconds by which collectives, and updates, make the step longer: the main
+  // queue waits, or its nodes are slower beside collectives. The rest of both
+  // is hidden.
   double exposed = 0, exposed_updates = 0;
   // Operations of products and attention, without the operations that only a
   // fused backward of attention needs: it counts twice its forward.

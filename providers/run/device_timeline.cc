@@ -229,11 +229,12 @@ void DeviceTimeline::FindOwners(std::vector<Activity> activities) {
 void DeviceTimeline::FindOwnersIn(std::vector<Owned>& launch,
                                   const std::vector<RecordedWork>& works) {
   std::map<uint32_t, Lane> lane_of;  // by stream; none: in its turn
-  for (const RecordedWork& work : works) {
-    if (work.lane == Lane::kHost) continue;
+  std::set<Lane> lanes;
+  for (const RecordedWork& work : works) lanes.insert(work.lane);
+  lanes.erase(Lane::kHost);
+  for (Lane lane : lanes) {
     for (const Owned& owned : launch) {
-      if (!IsOfLane(owned.activity, work.lane)) continue;
-      lane_of[owned.activity.stream] = work.lane;
+      if (IsOfLane(owned.activity, lane)) lane_of[owned.activity.stream] = lane;
     }
   }
   for (Lane lane : kAllLanes) {

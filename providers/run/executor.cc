@@ -223,8 +223,8 @@ void Executor::TakeOwn() {
 struct Executor::AtEnd {
   Executor& executor;
   ~AtEnd() {
-    for (Side queue : {Side::kCollectives, Side::kUpdates}) {
-      InFlight& beside = executor.beside_[static_cast<size_t>(queue)];
+    for (Side queue : kAllSides) {
+      InFlight& beside = executor.beside_[IndexOf(queue)];
       if (!beside.calls.empty()) executor.provider_.side_queue(queue)->Drop();
       beside = {};
     }
@@ -350,7 +350,7 @@ void Executor::RunSteps(TensorMap& state) {
   try {
     for (Call& call : calls_) {
       const Step& step = call.steps[0];
-      for (Side queue : {Side::kCollectives, Side::kUpdates}) {
+      for (Side queue : kAllSides) {
         Await(queue, step.AwaitsOf(queue));
       }
       begun += step.together;
@@ -665,9 +665,9 @@ void Executor::RunCall(Call& call) {
 
 // ---- calls beside other steps
 
-// A device runs all calls of a queue there, also ones that are awaited at once:
-// its groups of ranks belong to a queue. A profiler waits for each kernel
-// there, so nothing runs beside it.
+// On a device every call runs in its side queue, even one that is awaited at
+// once, because groups of ranks belong to a queue. A profiler waits for each
+// kernel there, so nothing runs beside it.
 bool Executor::RunsBeside(const Step& step) const {
   if (!overlap_ || !step.side) return false;
   const bool device = provider_.device() != Device::kHost;
@@ -678,7 +678,7 @@ bool Executor::RunsBeside(const Step& step) const {
 void Executor::StartBeside(Call& call) {
   const Step& first = call.steps[0];
   SideQueue& side = *provider_.side_queue(*first.side);
-  InFlight& beside = beside_[static_cast<size_t>(*first.side)];
+  InFlight& beside = beside_[IndexOf(*first.side)];
   beside.calls.push_back(&call);
   call.lane = LaneOf(*first.side);
   MakeContexts(call, side.queue());
@@ -692,7 +692,7 @@ void Executor::StartBeside(Call& call) {
 }
 
 void Executor::Await(Side queue, size_t count) {
-  InFlight& beside = beside_[static_cast<size_t>(queue)];
+  InFlight& beside = beside_[IndexOf(queue)];
   for (; beside.awaited < count && !beside.calls.empty(); ++beside.awaited) {
     Call& call = *beside.calls.front();
     const Clock::time_point begin = Clock::now();
@@ -704,8 +704,8 @@ void Executor::Await(Side queue, size_t count) {
 }
 
 void Executor::AwaitAll() {
-  for (Side queue : {Side::kCollectives, Side::kUpdates}) {
-    const InFlight& beside = beside_[static_cast<size_t>(queue)];
+  for (Side queue : kAllSides) {
+    const InFlight& beside = beside_[IndexOf(queue)];
     Await(queue, beside.awaited + beside.calls.size());
   }
 }

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ._errors import OptionError
 from ._notes import note
+from ._torch_weightless import is_on_meta
 
 
 @contextlib.contextmanager
@@ -68,9 +69,9 @@ def _named(outputs):
 
 
 def _without_numbers(module):
-    """On the meta device tensors have no numbers. Modules that ask for some do without them for fake tensors, as in a
-    trace."""
-    if any(parameter.is_meta for parameter in module.parameters()):
+    """A context in which a module on the meta device can run. With fake tensors, modules that would read numbers skip that,
+    as in a trace."""
+    if is_on_meta(module):
         return FakeTensorMode(allow_non_fake_inputs=True)
     return contextlib.nullcontext()
 

@@ -85,7 +85,7 @@ std::vector<bool> BeginsInBlock(const std::vector<int>& labels) {
   return begins;
 }
 
-// The same for all items, whose runs of blocks are found first.
+// The items at which layers begin, among all items.
 std::vector<bool> BeginsOfLayers(const std::vector<int>& labels) {
   std::vector<bool> begins(labels.size(), true);
   for (const RepeatedRun& run :

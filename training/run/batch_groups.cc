@@ -33,4 +33,9 @@ int64_t BatchGroups::places() const {
   return per_epoch_ + (rest() > 0 ? grad_accum_ - rest() : 0);
 }
 
+BatchGroups GroupsOf(const TrainingSession& session, const Dataset& data,
+                     int64_t grad_accum) {
+  return {grad_accum, data.batches_per_epoch(), session.TakesSmallerGroups()};
+}
+
 }  // namespace onnx_fp8

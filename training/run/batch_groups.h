@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "onnx_fp8/dataset.h"
+#include "onnx_fp8/session.h"
+
 namespace onnx_fp8 {
 
 // Which batches the steps of a run take: groups of `grad_accum` batches, one
@@ -24,21 +27,26 @@ class BatchGroups {
   // `step`: from 0.
   Group OfStep(int64_t step) const;
 
-  // Steps that so many epochs complete; 0: the length of an epoch is not known.
+  // The steps of so many epochs; 0: the length of an epoch is not known.
   int64_t StepsOf(int64_t epochs) const;
-  // Whether an epoch ends in the last one of `steps` steps. Of epochs with less
-  // than `fewest` steps only every k-th one counts, so that k have as many.
+  // Whether an epoch ends in the last of `steps` steps. If an epoch has less
+  // than `fewest` steps, only every k-th end counts, with the smallest k for
+  // which k epochs have `fewest` steps.
   bool EndsEpoch(int64_t steps, int64_t fewest) const;
   // Batches of the last group of an epoch; 0: it is as large as the others.
   int64_t rest() const;
 
  private:
-  // Batches of an epoch, with the ones that its last group lacks.
+  // Batches of an epoch, rounded up to whole groups.
   int64_t places() const;
 
   int64_t grad_accum_;
   int64_t per_epoch_;
   bool may_be_smaller_;
 };
+
+// The groups of a session's steps on the data.
+BatchGroups GroupsOf(const TrainingSession& session, const Dataset& data,
+                     int64_t grad_accum);
 
 }  // namespace onnx_fp8

@@ -2,11 +2,11 @@
 #include "training/run/option.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <ranges>
 
 #include "base/check.h"
+#include "base/number_text.h"
 #include "onnx_fp8/option_names.h"
 
 namespace onnx_fp8 {
@@ -45,9 +45,8 @@ T InRange(const Option& option, bool ok, T value, const std::string& text) {
 template <typename T>
 T Parse(const Option& option, const std::string& text) {
   T value{};
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  return InRange(option, error == std::errc() && stop == end, value, text);
+  const bool ok = ReadNumber(text, &value);
+  return InRange(option, ok, value, text);
 }
 
 OptionValue ParseWord(const Option& option, const std::string& text) {
@@ -131,8 +130,7 @@ std::vector<std::string> WordsOf(const OptionValue& value) {
     return {std::to_string(*number)};
   }
   if (const auto* number = std::get_if<double>(&value)) {
-    char text[32];
-    return {{text, std::to_chars(text, text + sizeof(text), *number).ptr}};
+    return {NumberText(*number)};
   }
   return {};
 }

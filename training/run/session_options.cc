@@ -3,12 +3,12 @@
 
 #include <malloc.h>
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <string_view>
 
 #include "base/available_cpus.h"
+#include "base/number_text.h"
 #include "base/parallel.h"
 #include "data/arrays.h"
 #include "graph/fp8/auto_filter.h"
@@ -26,9 +26,7 @@ namespace {
 // A finite number.
 std::optional<double> RealIn(std::string_view text) {
   double value = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc() && stop == end && std::isfinite(value)) return value;
+  if (ReadNumber(text, &value) && std::isfinite(value)) return value;
   return std::nullopt;
 }
 
@@ -141,9 +139,7 @@ int64_t Amount(std::string text) {
     break;
   }
   int64_t amount = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, amount);
-  bool ok = error == std::errc() && stop == end && amount >= 0 &&
+  bool ok = ReadNumber(text, &amount) && amount >= 0 &&
             !__builtin_mul_overflow(amount, factor, &amount);
   return ok ? amount : -1;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/number_text.h"
 #include "base/printable.h"
 #include "collectives/mesh.h"
 #include "data/safetensors.h"
@@ -71,7 +72,7 @@ class BestCheckpoint {
           "`save_best`: expected a validation with an accuracy, got none");
     const double score = ScoreOf(spec_.save_best, evaluation);
     if (std::isnan(score) || (step_ > 0 && score <= score_)) return;
-    notes[NoteOf(spec_.save_best)] = ScoreText(score);
+    notes[NoteOf(spec_.save_best)] = NumberText(score);
     session_.Save(folder_, notes);
     score_ = score;
     step_ = session_.step();
@@ -134,12 +135,6 @@ std::optional<std::pair<dev_t, ino_t>> PlaceOf(const std::string& path) {
   return std::pair(now.st_dev, now.st_ino);
 }
 
-BatchGroups GroupsOf(const TrainingSession& session, const Dataset& data,
-                     const TrainerSpec& spec) {
-  return {spec.grad_accum, data.batches_per_epoch(),
-          session.TakesSmallerGroups()};
-}
-
 // The settings that decide the batches of a run.
 Notes DataNotes(const Dataset& data, const TrainerSpec& spec,
                 const BatchGroups& groups) {
@@ -167,7 +162,7 @@ class Trainer {
         spec_(spec),
         events_(events),
         stop_(stop),
-        groups_(GroupsOf(session, data, spec)),
+        groups_(GroupsOf(session, data, spec.grad_accum)),
         label_(session.Loss().label),
         notes_(DataNotes(data, spec, groups_)),
         first_step_(session.step()),
@@ -528,7 +523,8 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   // Older checkpoints do not say it.
   notes.emplace("grad_accum_by", "batches");
   notes.emplace("groups", "that cross the ends of epochs");
-  Notes ours = DataNotes(data, *spec, GroupsOf(session, data, *spec));
+  Notes ours =
+      DataNotes(data, *spec, GroupsOf(session, data, spec->grad_accum));
   for (const auto& [key, option] : kFixedNotes) {
     auto it = notes.find(key);
     if (!ours.contains(key)) continue;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/run/validation_score.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "base/check.h"
+#include "base/number_text.h"
 #include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
@@ -24,18 +24,10 @@ double ScoreOf(const std::string& criterion, const Evaluation& evaluation) {
   return evaluation.accuracy.value_or(NAN);
 }
 
-std::string ScoreText(double score) {
-  char text[32];
-  auto end = std::to_chars(text, text + sizeof(text), score).ptr;
-  return {text, end};
-}
-
 double ScoreIn(const std::string& text, const std::string& note,
                const std::string& folder) {
   double score = 0;
-  const char* end = text.data() + text.size();
-  auto [stop, error] = std::from_chars(text.data(), end, score);
-  Check(error == std::errc() && stop == end, "[", folder,
+  Check(ReadNumber(text, &score), "[", folder,
         "] expected a number as the checkpoint's note ", note, ", got \"", text,
         "\"");
   return score;
@@ -44,7 +36,7 @@ double ScoreIn(const std::string& text, const std::string& note,
 void AddNotes(const EarlyStop& stop, const std::string& criterion,
               std::map<std::string, std::string>* notes) {
   if (stop.patience == 0) return;
-  (*notes)[StopScore(criterion)] = ScoreText(stop.best);
+  (*notes)[StopScore(criterion)] = NumberText(stop.best);
   (*notes)[kStopStep] = std::to_string(stop.best_step);
   (*notes)[kStopCount] = std::to_string(stop.not_better);
 }

@@ -15,9 +15,8 @@ namespace onnx_fp8 {
 // `criterion`: "loss" or "accuracy". NaN: the validation has no such number.
 double ScoreOf(const std::string& criterion, const Evaluation& evaluation);
 
-// The shortest text from which ScoreIn reads the same number.
-std::string ScoreText(double score);
-// Errors: another text; the message names the note and `folder`.
+// The number in the text of a note, NumberText's. Errors: another text; the
+// message names the note and `folder`.
 double ScoreIn(const std::string& text, const std::string& note,
                const std::string& folder);
 

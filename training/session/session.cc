@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -190,7 +189,8 @@ class Session : public TrainingSession {
     return GradientResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
   }
 
-  // The update of a file divides by the number of micro-batches, or of labels.
+  // The update in a step file divides by a fixed number of micro-batches,
+  // unless it sums over labels.
   bool TakesSmallerGroups() const override {
     return !model_.step || source_.sums_labels;
   }
@@ -332,14 +332,14 @@ class Session : public TrainingSession {
   void SetWeights(const TensorMap& weights) override {
     RequireWholeState();
     CheckWeights(weights, Weights(), options_.model);
+    frozen_.Forget(&state_);
     for (const auto& [name, tensor] : weights) {
       for (const auto& [own, kept] : masters_.Encoded(name, tensor)) {
-        if (!frozen_.Has(own)) {
+        if (frozen_.Has(own)) {
+          frozen_.Set(own, kept.Clone());
+        } else {
           state_.Set(own, kept);
-          continue;
         }
-        frozen_.Set(own, kept.Clone());
-        frozen_.Forget(&state_);
       }
     }
     plans_.ForgetWeightCopies();
@@ -953,8 +953,8 @@ class Session : public TrainingSession {
   CollectiveOrder order_;
   ShardedState sharded_;
   int64_t step_ = 0;
-  int64_t batches_ = 0;     // of these steps
-  StepCounts counts_;       // of these steps
+  int64_t batches_ = 0;     // micro-batches of these steps
+  StepCounts counts_;       // skipped steps, and tracked micro-batches
   bool step_done_ = false;  // one of this session
   PlanCache plans_;
   StartedSteps started_;

@@ -2,16 +2,18 @@
 #include "training/state/frozen_weights.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace onnx_fp8 {
 
 std::set<std::string> FrozenMatrices(const Graph& model) {
   std::set<std::string> names;
+  const std::unordered_set<const Value*> returned = ReturnedValues(model);
   for (const Value* value : model.Initializers()) {
     if (value->role == Role::kFrozen && value->dtype == DType::kFloat &&
         value->rank() >= 2 && NumElements(*value->shape) > 0 &&
-        !IsReturned(model, value)) {
+        !returned.contains(value)) {
       names.insert(value->name);
     }
   }
@@ -23,14 +25,16 @@ std::set<std::string> FrozenMatrices(const Graph& model) {
 
 void FrozenWeights::Take(TensorMap* tensors) {
   for (auto& [name, source] : sources_) {
-    if (auto own = tensors->extract(name))
+    if (auto own = tensors->extract(name)) {
       source = SourceOfMapped(own.mapped());
+    }
   }
 }
 
 void FrozenWeights::Provide(
     const std::vector<FrozenCodes>& codes, const Plan& plan, StateStore* state,
     const std::function<void(const FrozenCodes&)>& make) {
+  if (sources_.empty() && codes.empty()) return;
   const auto read = [&](const std::string& name) {
     if (!Has(name) || state->Has(name)) return false;
     state->Read(name, sources_.at(name).Pull());

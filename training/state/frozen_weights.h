@@ -25,8 +25,8 @@ std::set<std::string> FrozenMatrices(const Graph& model);
 
 class FrozenWeights {
  public:
-  // `source`: the weight as the state would keep it. A new source counts from
-  // the next Forget on.
+  // `source`: the weight as the state would keep it. The state may hold
+  // numbers of the old source until Forget.
   void Set(const std::string& name, TensorSource source) {
     sources_.insert_or_assign(name, std::move(source));
   }
@@ -48,7 +48,7 @@ class FrozenWeights {
   void Provide(const std::vector<FrozenCodes>& codes, const Plan& plan,
                StateStore* state,
                const std::function<void(const FrozenCodes&)>& make);
-  // Takes all this out of the state.
+  // Removes all frozen weights and codes from the state.
   void Forget(StateStore* state) const;
 
  private:

@@ -17,8 +17,6 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr size_t kNamedAdapters = 20;  // in an error
-
 std::string SettingsOf(const LoraSpec& spec) {
   return Concat("r=", spec.rank, " and alpha=", spec.alpha,
                 spec.rslora ? " with rslora" : "");
@@ -27,13 +25,11 @@ std::string SettingsOf(const LoraSpec& spec) {
 // w + scaling · b a. The matrix w is (out, in), or (in, out).
 Tensor Merged(const Tensor& w, const Tensor& a, const Tensor& b, double scaling,
               bool out_first) {
-  Tensor sum = Tensor::Allocate(DType::kFloat, w.shape());
-  const Tensor base = ConvertTo(w, DType::kFloat);
+  Tensor sum = ConvertTo(w, DType::kFloat);
   const Tensor left = ConvertTo(b, DType::kFloat);
   const Tensor right = ConvertTo(a, DType::kFloat);
   const int64_t rank = a.dim(0), in = a.dim(1), out = b.dim(0);
   const auto factor = static_cast<float>(scaling);
-  const float* from = base.data<float>();
   float* to = sum.data<float>();
   ParallelFor(out, 16, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(in));
@@ -42,16 +38,17 @@ Tensor Merged(const Tensor& w, const Tensor& a, const Tensor& b, double scaling,
       for (int64_t r = 0; r < rank; ++r) {
         const float x = left.data<float>()[o * rank + r];
         const float* line = right.data<float>() + r * in;
-        for (int64_t i = 0; i < in; ++i)
+        for (int64_t i = 0; i < in; ++i) {
           row[static_cast<size_t>(i)] += x * line[i];
+        }
       }
       for (int64_t i = 0; i < in; ++i) {
         const int64_t at = out_first ? o * in + i : i * out + o;
-        to[at] = from[at] + factor * row[static_cast<size_t>(i)];
+        to[at] += factor * row[static_cast<size_t>(i)];
       }
     }
   });
-  return ConvertTo(sum, w.dtype());
+  return w.dtype() == DType::kFloat ? sum : ConvertTo(sum, w.dtype());
 }
 
 // Gives parameters the tensors of the folder.
@@ -67,13 +64,11 @@ class AdapterReader {
       Take(adapter.b);
     }
     const std::vector<std::string> rest = Names(folder_.adapters);
-    Check(
-        lacking_.empty() && rest.empty(), "[", folder_.file,
-        "] expected the adapters that `lora` adds to the model; ",
-        lacking_.empty() ? ""
-                         : "the file lacks " + Joined(lacking_, kNamedAdapters),
-        lacking_.empty() || rest.empty() ? "" : "; ",
-        rest.empty() ? "" : "the model lacks " + Joined(rest, kNamedAdapters));
+    Check(lacking_.empty() && rest.empty(), "[", folder_.file,
+          "] expected the adapters that `lora` adds to the model; ",
+          lacking_.empty() ? "" : "the file lacks " + Joined(lacking_),
+          lacking_.empty() || rest.empty() ? "" : "; ",
+          rest.empty() ? "" : "the model lacks " + Joined(rest));
     ReadParameters();
   }
 
@@ -123,8 +118,7 @@ class AdapterReader {
       model_.first.insert_or_assign(name, source);
     }
     if (frozen.empty()) return;
-    model_.notes.push_back(Concat("[", folder_.file, "] holds ",
-                                  Joined(frozen, kNamedAdapters),
+    model_.notes.push_back(Concat("[", folder_.file, "] holds ", Joined(frozen),
                                   ", trained before; this run keeps them as "
                                   "they are (`train` trains them on)"));
   }
@@ -134,13 +128,18 @@ class AdapterReader {
   std::vector<std::string> lacking_;
 };
 
-// Deviations and bounds by PEFT: torch's kaiming_uniform_ with a = sqrt(5) has
-// the bound 1/sqrt(columns).
+// torch's kaiming_uniform_ with a = sqrt(5), as of torch.nn.Linear: the bound
+// is 1/sqrt(columns).
+Tensor DrawLikeLinear(const Value& value, uint64_t seed) {
+  const auto columns = static_cast<float>(value.dim(1));
+  return DrawUniform(value, seed, 1.0f / std::sqrt(columns));
+}
+
 Tensor FirstOfA(const Value& a, const LoraSpec& spec, uint64_t seed) {
   if (spec.init == LoraInit::kGaussian) {
     return DrawNormal(a, seed, 1.0f / static_cast<float>(spec.rank));
   }
-  return DrawUniform(a, seed, 1.0f / std::sqrt(static_cast<float>(a.dim(1))));
+  return DrawLikeLinear(a, seed);
 }
 
 }  // namespace
@@ -157,8 +156,7 @@ void DrawAdapters(const std::vector<Adapter>& adapters, const LoraSpec& spec,
     a.data = FirstOfA(a, spec, seed);
     if (spec.init != LoraInit::kFalse) continue;
     Value& b = *graph->Find(adapter.b);
-    b.data =
-        DrawUniform(b, seed, 1.0f / std::sqrt(static_cast<float>(b.dim(1))));
+    b.data = DrawLikeLinear(b, seed);
   }
 }
 

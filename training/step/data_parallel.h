@@ -15,8 +15,9 @@
 namespace onnx_fp8 {
 
 struct LossOfRanks {
-  Value* loss;     // of the whole batch
-  Value* counted;  // of all ranks: CountedLabels of loss.h
+  Value* loss;  // of the whole batch
+  // The labels that count on all ranks together (CountedLabels of loss.h).
+  Value* counted;
 };
 
 // The loss of the whole batch. `loss` is the mean over the labels of this

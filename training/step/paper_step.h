@@ -18,7 +18,8 @@ struct PaperStep {
   // Bytes: the arena, which other plans share, as the one that makes the first
   // FP8 weights; state; batch, constants and outputs.
   size_t arena = 0, state = 0, others = 0;
-  size_t outside = 0;       // of state that lies elsewhere, no part of `state`
+  size_t outside =
+      0;  // of state in other memory; `state` does not include them
   size_t moments = 0;       // of the state: moments in float32
   bool is_in_file = false;  // the step: its state and its updates are given
 
@@ -28,8 +29,8 @@ struct PaperStep {
 // Bytes of the plan's state that are moments in float32.
 size_t FloatMoments(const Plan& plan);
 
-// Fits a step of the source to the kernels and plans it. The process holds
-// nothing besides. Errors: FitToKernels'; MakePlan's.
+// Fits a step of the source to the kernels and plans it. Counts this step
+// alone. Errors: FitToKernels'; MakePlan's.
 PaperStep PlanOnPaper(StepGraph step, const StepSource& source,
                       const SessionOptions& options,
                       const ProviderKernels& provider,

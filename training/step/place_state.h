@@ -21,7 +21,8 @@ bool OffloadsMoments(const SessionOptions& options);
 // does not have.
 void CheckPlaces(const SessionOptions& options, Device device);
 
-// The places of the state of steps on paper: nobody looks at the folder.
+// The places in which a planned step would keep its state. Does not look at the
+// folder.
 StatePlaces PlacesOnPaper(const SessionOptions& options, const Graph& model);
 
 // The places of a session's state. Errors: CheckPlaces'; AllocateInFile's, of

@@ -46,8 +46,10 @@ class InitReader {
 
   void Read() {
     ReadStatistics();
-    JoinTied();
-    ReadParameters();
+    ParameterNames names = model_.AllNames();
+    const std::vector<ParameterInfo> infos = Weights(&names);
+    JoinTied(infos);
+    ReadParameters(infos, names);
     ReadConstants();
     RequireData();
     CheckRest();
@@ -102,12 +104,10 @@ class InitReader {
     return infos;
   }
 
-  // Of the names that the model's record ties, a file may have any, and the
-  // model has one.
-  void JoinTied() {
+  // The model's record may tie several names to one tensor. The model has one
+  // of these names; a file may use any of them.
+  void JoinTied(const std::vector<ParameterInfo>& infos) {
     const ExportRecord record = ReadExportRecord(*model_.graph);
-    ParameterNames names = model_.AllNames();
-    const std::vector<ParameterInfo> infos = Weights(&names);
     std::set<std::string> own;
     for (const ParameterInfo& info : infos) {
       own.insert({info.name, info.fqn});
@@ -134,9 +134,8 @@ class InitReader {
   }
 
   // Values for a copy become the first's.
-  void ReadParameters() {
-    ParameterNames names = model_.AllNames();
-    const std::vector<ParameterInfo> infos = Weights(&names);
+  void ReadParameters(const std::vector<ParameterInfo>& infos,
+                      const ParameterNames& names) {
     SourceMap weights = FromTorch(&arrays_, infos, names);
     for (const TiedCopy& copy : model_.copies) {
       auto given = weights.find(copy.name);

@@ -11,8 +11,8 @@
 
 namespace onnx_fp8 {
 
-// Checks the settings that go together or not whatever the model and the device
-// are, for all commands that build a step. Errors: OptionError;
+// Checks combinations of settings that do not depend on the model or the
+// device, for all commands that build a step. Errors: OptionError;
 // CheckLossScaling's.
 void CheckSettings(const SessionOptions& options);
 

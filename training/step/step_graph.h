@@ -167,7 +167,8 @@ struct StepGraph {
   // weights.
   std::vector<FrozenCodes> frozen;
   std::string frozen_weights;
-  // Other state, which only their maker reads: its bytes by name.
+  // Bytes, by name, of other state, which only the graph that makes the first
+  // FP8 copies reads.
   std::map<std::string, size_t> set_aside;
   std::vector<LayerSplit> layers;  // with several ranks on the axis tp
   bool divides_tokens = false;     // as SplitLayersReport's
@@ -193,7 +194,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
 struct MicroSums {
   std::set<std::string> trained;  // parameters that have a sum
   bool amaxes = false;            // at least one graph has quantized something
-  int64_t batches = 0;            // over which the update means
+  int64_t batches = 0;            // over which the update takes the mean
 
   void Add(const StepGraph& micro);
   bool operator==(const MicroSums&) const = default;

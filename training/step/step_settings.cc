@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/joined.h"
+#include "base/number_text.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/optimizer.h"
@@ -14,12 +15,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// The shortest text that reads back as the same number.
-std::string Text(double number) {
-  char text[32];
-  auto end = std::to_chars(text, text + sizeof(text), number).ptr;
-  return {text, end};
-}
+std::string Text(double number) { return NumberText(number); }
 
 std::string Text(bool yes) { return yes ? "true" : "false"; }
 

@@ -2,7 +2,6 @@
 #include "providers/cpu/fp8/code_writer.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/float8_kernels.h"
@@ -40,8 +39,7 @@ void CodeWriter::Add(const float* x, int64_t begin, int64_t n) {
 }
 
 void CodeWriter::SetOwnScale() {
-  factor_ = QuantizingFactor(format_.q_max, amax_.finite);
-  scale_ = 1.0f / factor_;
+  onnx_fp8::SetOwnScale(format_.q_max, amax_.finite, &factor_, &scale_);
 }
 
 void CodeWriter::Encode(const float* x, int64_t begin, int64_t n) const {
@@ -52,9 +50,6 @@ void CodeWriter::Encode(const float* x, int64_t begin, int64_t n) const {
              });
 }
 
-float CodeWriter::amax() const {
-  return amax_.non_finite ? std::numeric_limits<float>::infinity()
-                          : amax_.finite;
-}
+float CodeWriter::amax() const { return ReportedAmax(amax_); }
 
 }  // namespace onnx_fp8

@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// How QuantizeWith makes codes of a tensor that may be rounded before.
+// The format of the codes. The tensor may be rounded to `round_to` first.
 struct CodeFormat {
   DType to;        // kE4M3, kE5M2
   DType round_to;  // kFloat: not rounded
@@ -31,12 +31,12 @@ class CodeWriter {
   // Measures n elements from `begin` on, and writes their codes if the scale is
   // known.
   void Add(const float* x, int64_t begin, int64_t n);
-  // All elements are measured: their own scale counts. Encode then writes codes
-  // of those that were added before.
+  // Sets the scale from the amax of all elements, when all are added. Encode
+  // must then be called for each of them.
   void SetOwnScale();
   void Encode(const float* x, int64_t begin, int64_t n) const;
 
-  // Of all elements that were added.
+  // The scale, and the amax of all elements that were added.
   float scale() const { return scale_; }
   float amax() const;
 

@@ -19,11 +19,15 @@
 namespace onnx_fp8 {
 
 void CheckQuantize(const KernelContext& ctx) {
-  auto to = static_cast<DType>(ctx.Int("to", 0));
-  float q_max = ctx.Float("q_max", 0.0f);
   DType dtype = ComputedAs(ctx.In(0));
   Check(dtype == DType::kFloat, "[", ctx.Where(), "] expected float, got ",
         Name(dtype));
+  CheckCodeFormat(ctx);
+}
+
+void CheckCodeFormat(const KernelContext& ctx) {
+  auto to = static_cast<DType>(ctx.Int("to", 0));
+  float q_max = ctx.Float("q_max", 0.0f);
   Check(IsFloat8(to) && q_max > 0, "[", ctx.Where(),
         "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
         " and ", q_max);
@@ -34,20 +38,18 @@ float QuantizingFactor(float q_max, float amax) {
   return static_cast<float>(ratio);
 }
 
-namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// The amax that the ops report.
-Tensor ReportedAmax(const Amax& amax) {
-  return Tensor::Scalar(amax.non_finite ? kInfinity : amax.finite);
-}
-
-// Sets the factor, and the scale of the codes, for a tensor with that amax.
 void SetOwnScale(float q_max, float amax, float* factor, float* scale) {
   *factor = QuantizingFactor(q_max, amax);
   *scale = 1.0f / *factor;
 }
+
+float ReportedAmax(const Amax& amax) {
+  return amax.non_finite ? std::numeric_limits<float>::infinity() : amax.finite;
+}
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // x → q, scale, amax. A scale_in of 0 means: compute the scale from this x.
 void Quantize(KernelContext& ctx, float scale_in) {
@@ -69,7 +71,7 @@ void Quantize(KernelContext& ctx, float scale_in) {
     if (q) EncodeTo(to, from, factor, q);
   }
   SetResult(ctx, 1, Tensor::Scalar(scale));
-  SetResult(ctx, 2, ReportedAmax(amax));
+  SetResult(ctx, 2, Tensor::Scalar(ReportedAmax(amax)));
 }
 
 void QuantizeTensor(KernelContext& ctx) { Quantize(ctx, 0.0f); }
@@ -110,9 +112,9 @@ void MeasureAmax(KernelContext& ctx) {
   Check(ComputedAs(x) == DType::kFloat, "[", ctx.Where(),
         "] expected float, got ", Name(ComputedAs(x)));
   const Amax* known = KnownAmax(ctx);
-  SetResult(
-      ctx, 0,
-      ReportedAmax(known ? *known : AmaxOf({x.dtype(), x.raw(), x.size()})));
+  SetResult(ctx, 0,
+            Tensor::Scalar(ReportedAmax(
+                known ? *known : AmaxOf({x.dtype(), x.raw(), x.size()}))));
 }
 
 struct DelayedRule {

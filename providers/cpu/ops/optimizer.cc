@@ -8,11 +8,11 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <type_traits>
 
 #include "graph/moment_shapes.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/fp8/code_writer.h"
+#include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/master_codec.h"
 #include "providers/cpu/math/moment_codec.h"
 #include "providers/cpu/math/round_stochastic.h"
@@ -31,7 +31,7 @@ struct Scalars {
   double rate = 0;  // lr · lr_scale
   double grad_scale = 1;
   bool ok = true;
-  // Of the draws, if the parameter or moments are rounded by them.
+  // Keys of the draws that round the parameter and the moments.
   uint32_t master_key = 0, key = 0;
 };
 
@@ -115,7 +115,7 @@ Scalars ReadScalars(KernelContext& ctx, const UpdateLayout& layout) {
           " of type ", Name(dtype), ", got ", Name(ctx.In(i).dtype()));
     return ctx.In(i);
   };
-  // Of the draws whose seed is operand i.
+  // The key of the draws; operand i is their seed.
   auto key = [&](size_t i, const char* stream) {
     const int64_t seed = scalar(i, DType::kInt64).data<int64_t>()[0];
     const int64_t update = scalar(i + 1, DType::kInt64).data<int64_t>()[0];
@@ -174,7 +174,7 @@ Kept<MasterCodec> ParameterOf(KernelContext& ctx, const UpdateLayout& layout,
   return {nullptr, nullptr, codec};
 }
 
-// The parameter behind the update.
+// The parameter as it is after the update.
 Kept<MasterCodec> NewNumbers(Kept<MasterCodec> p) {
   p.in = p.out;
   p.codec.in = p.codec.out;
@@ -239,9 +239,7 @@ CodeFormat CodeFormatOf(const KernelContext& ctx, const UpdateLayout& layout) {
           ctx.Int("round_to", static_cast<int64_t>(DType::kFloat))),
       .q_max = ctx.Float("q_max", 0),
       .scale_in = ctx.In(layout.code_scale_in()).data<float>()[0]};
-  Check(IsFloat8(format.to) && format.q_max > 0, "[", ctx.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
-        " and ", format.q_max);
+  CheckCodeFormat(ctx);
   Check(format.round_to == DType::kFloat || IsHalf(format.round_to), "[",
         ctx.Where(), "] expected to round to 16 bits, got ",
         Name(format.round_to));

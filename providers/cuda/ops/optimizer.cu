@@ -15,6 +15,7 @@
 #include "graph/moment_shapes.h"
 #include "providers/cuda/core/amax.h"
 #include "providers/cuda/core/broadcast.h"
+#include "providers/cuda/core/check_quantize.h"
 #include "providers/cuda/core/encode.h"
 #include "providers/cuda/core/load_store.h"
 #include "providers/cuda/core/many.h"
@@ -49,7 +50,7 @@ struct Settings {
   const int64_t* step;  // null without Adam
   const float *lr, *grad_scale;
   const bool* ok;
-  // Of the draws; null without any.
+  // Seeds and numbers of updates for the draws; null if nothing is drawn.
   const int64_t *master_seed, *master_update, *seed, *update;
   float momentum, new1, new2, eps;
 
@@ -165,7 +166,7 @@ struct CodesOfTensor {
   Space* space;
 };
 
-// Reads the given scales before a result may lie there.
+// Reads the given scales first, because a result may lie in their memory.
 __global__ void __launch_bounds__(kThreads)
     CodesKernel(Many<CodesOfTensor> many) {
   int i = static_cast<int>(threadIdx.x);
@@ -178,8 +179,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // UpdateAmax's result. 0 in a skipped step.
 __device__ void WriteAmax(const bool* ok, const Space& space, float* amax) {
-  uint32_t bits = space.largest.non_finite ? 0x7F800000u : space.largest.finite;
-  double whole = __uint_as_float(bits) / space.factors.correction;
+  double whole = AmaxIn(space.largest) / space.factors.correction;
   *amax = !ok || *ok ? static_cast<float>(whole) : 0.0f;
 }
 
@@ -318,7 +318,7 @@ __device__ uint8_t CodeOfParameter(const Settings& s, float x, float factor) {
                                      : EncodeProduct<false>(x, factor));
 }
 
-// What a thread has seen.
+// The amaxes of the elements of one thread.
 struct Seen {
   AmaxPart update, parameter;
 
@@ -629,9 +629,7 @@ void AddCodeFormat(const KernelContext& ctx, Settings& s) {
   s.quantizes = true;
   s.e4m3 = to == DType::kE4M3;
   s.q_max = ctx.Float("q_max", 0);
-  Check(IsFloat8(to) && s.q_max > 0, "[", ctx.Where(),
-        "] expected to = 17 or 19 and q_max > 0, got ", ctx.Int("to", 0),
-        " and ", s.q_max);
+  CheckQuantize(ctx);
   s.rounded =
       StorageOf(ctx, static_cast<DType>(ctx.Int(
                          "round_to", static_cast<int64_t>(DType::kFloat))));
@@ -791,8 +789,8 @@ NewParameter NewParameterOf(KernelContext& ctx, const Settings& s) {
   return {p, ctx.In(0).size(), SpaceOf(ctx)};
 }
 
-// Calls start() with what writes codes of the new parameters before and behind
-// it.
+// Launches the kernel that prepares codes of the new parameters, calls start(),
+// and launches the kernel that completes the codes.
 template <typename Start>
 void WithCodes(std::span<KernelContext> nodes, const Settings& s, Start start) {
   if (!s.quantizes) return start();
