@@ -82,16 +82,22 @@ set(cuda_flags -std=c++20 -O3 -DNDEBUG -fmad=false --expt-relaxed-constexpr
 
 # cuda_units(<variable> <source>...): the files that nvcc compiles, each of which
 # includes sources. Where files are combined, a unit includes the next sources of
-# a folder until they have 32 KiB. So no unit takes much longer than the largest
-# source alone.
+# a folder until they have 64 KiB. Sources with hundreds of kernels have units of
+# their own, and come first: ninja starts these commands after all others, in
+# their order, and a long one at the end would leave cores idle.
+set(cuda_slow_sources norm.cu norm_grad.cu binary.cu cast.cu reduce.cu)
 function(cuda_units variable)
   set(units)
+  set(slow)
   foreach(file IN LISTS ARGN)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    cmake_path(GET file FILENAME name)
     set(unit "${file}")
-    if(combines_files)
+    if(name IN_LIST cuda_slow_sources)
+      list(APPEND slow "${unit}")
+    elseif(combines_files)
       cmake_path(GET file PARENT_PATH folder)
-      math(EXPR number "0${bytes_in_${folder}} / 32768")
+      math(EXPR number "0${bytes_in_${folder}} / 65536")
       file(SIZE "${PROJECT_SOURCE_DIR}/${file}" bytes)
       math(EXPR bytes_in_${folder} "0${bytes_in_${folder}} + ${bytes}")
       set(unit "${folder}/unit_${number}.cu")
@@ -99,6 +105,7 @@ function(cuda_units variable)
     string(APPEND includes_of_${unit} "#include \"${file}\"\n")
     list(APPEND units "${unit}")
   endforeach()
+  list(PREPEND units ${slow})
   list(REMOVE_DUPLICATES units)
   foreach(unit IN LISTS units)
     file(CONFIGURE OUTPUT "cuda/${unit}" CONTENT "${includes_of_${unit}}")
