@@ -147,12 +147,11 @@ __device__ void Normalize(const Norm& p, int64_t r, int64_t first, int i,
 }
 
 // The same for a vector of a whole row; all rows have one scale and bias.
-template <bool kCentered>
 __device__ void NormalizeWhole(const Norm& p, int i, const Center& c,
                                float (&x)[kPerThread]) {
   float scale[kPerThread], bias[kPerThread] = {};
   Load4({p.scale.data.data, Storage::kFloat}, i * kPerThread, scale);
-  if (kCentered && p.bias.data.data) {
+  if (p.bias.data.data) {
     Load4({p.bias.data.data, Storage::kFloat}, i * kPerThread, bias);
   }
   ONNX_FP8_UNROLL
@@ -224,7 +223,7 @@ inline constexpr int kRoomFor = kVectors <= 2                ? 1024
 // The other kernels' bits, but fewer instructions and registers: the codes have
 // no zeros, and the compiler may know how all is kept. The next row is loaded
 // before this one is stored.
-template <Kinds kKinds, bool kAdd, bool kCentered, int kWarps, int kVectors>
+template <Kinds kKinds, bool kAdd, int kWarps, int kVectors>
 __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
                                   kRoomFor<kKinds, kAdd, kVectors> /
                                       RowThreads<kWarps>::kBlock)
@@ -276,14 +275,14 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
       });
     }
     load(r + threads.step());
-    Center c = kCentered ? CenterOfRow(threads, row, n, x, p.epsilon)
-                         : RmsOfRow(threads, n, x, p.epsilon);
+    Center c = p.centered ? CenterOfRow(threads, row, n, x, p.epsilon)
+                          : RmsOfRow(threads, n, x, p.epsilon);
     if (p.y.row_scales) {
       AmaxPart of_row;
       for_vectors([&](int i, int v) {
         float normal[kPerThread];
         x.Get(v, normal);
-        NormalizeWhole<kCentered>(p, i, c, normal);
+        NormalizeWhole(p, i, c, normal);
         Round4(p.y.rounded, normal);
         of_row.Add4(normal);
       });
@@ -292,7 +291,7 @@ __global__ void __launch_bounds__(RowThreads<kWarps>::kBlock,
     for_vectors([&](int i, int v) {
       float normal[kPerThread];
       x.Get(v, normal);
-      NormalizeWhole<kCentered>(p, i, c, normal);
+      NormalizeWhole(p, i, c, normal);
       writer.Store(r * n + i * kPerThread, normal, seen);
     });
     if (thread == 0 && y.writes) StoreCenter(p, r, c);
@@ -429,15 +428,13 @@ struct StartNorm {
   template <int kWarps, int kVectors>
   static auto* WholeKernel(Kinds kinds, void (*other)(Norm)) {
     if (kinds == Kinds::kBFloat16) {
-      return WholeNormKernel<Kinds::kBFloat16, kAdd, kCentered, kWarps,
-                             kVectors>;
+      return WholeNormKernel<Kinds::kBFloat16, kAdd, kWarps, kVectors>;
     }
     if (kinds == Kinds::kFloatStream) {
-      return WholeNormKernel<Kinds::kFloatStream, kAdd, kCentered, kWarps,
-                             kVectors>;
+      return WholeNormKernel<Kinds::kFloatStream, kAdd, kWarps, kVectors>;
     }
     if constexpr (kVectors <= 4) {
-      return WholeNormKernel<Kinds::kAny, kAdd, kCentered, kWarps, kVectors>;
+      return WholeNormKernel<Kinds::kAny, kAdd, kWarps, kVectors>;
     } else {
       return other;
     }
