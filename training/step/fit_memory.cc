@@ -126,6 +126,31 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
   return count;
 }
 
+// Takes all blocks behind the first `count` away from `nodes`, and copies of
+// weights that then no node of `nodes` reads.
+void KeepFirstBlocks(const std::vector<Node*>& forward, size_t count,
+                     std::unordered_set<Node*>* nodes) {
+  std::unordered_set<const Node*> in_blocks;
+  size_t number = 0;
+  for (const RepeatedBlocks& run : FindRepeatedBlocks(forward)) {
+    for (const std::vector<Node*>& block : run.blocks) {
+      in_blocks.insert(block.begin(), block.end());
+      if (number++ < count) continue;
+      for (Node* node : block) nodes->erase(node);
+    }
+  }
+  const auto is_read = [&](const Value* out) {
+    return out && std::ranges::any_of(out->uses, [&](Node* reader) {
+             return nodes->contains(reader);
+           });
+  };
+  for (size_t i = forward.size(); i-- > 0;) {
+    Node* node = forward[i];
+    if (in_blocks.contains(node)) continue;
+    if (std::ranges::none_of(node->outputs(), is_read)) nodes->erase(node);
+  }
+}
+
 // Bytes of the plan's state that are trained weights in float32, which another
 // `master` than float32 would keep otherwise.
 size_t FloatWeights(const Plan& plan) {
@@ -258,7 +283,7 @@ class MemorySearch {
     if (!fit_.fits() && execution_ != ExecutionChoice{}) {
       execution_ = {};
       execution_share_ = 0;
-      TryBlocks(costs);
+      TryBlocks(costs, fit_.before);
     }
     return fit_;
   }
@@ -358,14 +383,41 @@ class MemorySearch {
           tried.after > fit_.limit ? tried.after - fit_.limit : 0;
       excess = stands || more > kAll - excess ? kAll : excess + more;
     }
-    if (!fit_.fits()) TryBlocks(costs);
+    if (!fit_.fits()) TryBlocks(costs, now);
   }
 
-  void TryBlocks(const CostsOfPlan& costs) {
-    Try(costs, true, [](const RecomputeProblem& problem) {
+  // `now`: bytes of the plan in which nothing runs again. If it fits with all
+  // blocks, the last ones need not run again, as far as it still fits. A block
+  // more or less changes the plan by about as many bytes as another one.
+  void TryBlocks(const CostsOfPlan& costs, size_t now) {
+    const MemoryFit all = TryBlocks(costs, kAll);
+    if (!all.fits()) return;
+    size_t low = 0, high = all.blocks;
+    size_t over = now - std::min(now, fit_.limit);
+    size_t under = fit_.limit - all.after;
+    for (int i = 0; i < kMostPlans && high - low > 1; ++i) {
+      const size_t middle =
+          std::clamp(low + 1 + (high - low) * over / (over + under + 1),
+                     low + 1, high - 1);
+      const MemoryFit tried = TryBlocks(costs, middle);
+      if (tried.fits()) {
+        high = middle;
+        under = fit_.limit - tried.after;
+      } else {
+        low = middle;
+        over = tried.after - fit_.limit;
+      }
+    }
+  }
+
+  // The plan in which the first `count` blocks run again.
+  MemoryFit TryBlocks(const CostsOfPlan& costs, size_t count) {
+    const bool all = count == kAll;
+    return Try(costs, all, [&](const RecomputeProblem& problem) {
       auto blocks = ChooseRecomputed({.what = {"blocks"}}, *problem.graph,
                                      problem.forward)
                         .nodes;
+      if (!all) KeepFirstBlocks(problem.forward, count, &blocks);
       std::erase_if(blocks,
                     [&](Node* node) { return !problem.may.contains(node); });
       AutoRecompute found = Weigh(problem, blocks);
@@ -374,7 +426,8 @@ class MemorySearch {
     });
   }
 
-  // Makes the plan of a choice, and takes it if it is the smallest so far.
+  // Makes the plan of a choice, and takes it if it is the smallest so far, or
+  // the fastest of those that fit.
   template <typename F>
   MemoryFit Try(const CostsOfPlan& costs, bool as_blocks, F choose) {
     MemoryFit tried = fit_;
@@ -388,7 +441,10 @@ class MemorySearch {
     };
     PaperStep step = plan_({chooser, execution_});
     tried.after = step.total() + reserve_;
-    if (tried.after < fit_.after) {
+    const bool is_better = tried.fits() && fit_.fits()
+                               ? tried.time_share < fit_.time_share
+                               : tried.after < fit_.after;
+    if (is_better) {
       fit_ = tried;
       fit_.hints = HintsFor(step, options_, reserve_ > 0);
       chosen_ = std::move(step);

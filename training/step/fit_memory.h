@@ -68,7 +68,8 @@ struct MemoryFit {
 // makes the plan smaller (ExecutionChoice). If it is still too large, the one
 // that ChooseToFit makes fit when its plan is exact, with as few tries as
 // possible; at last its smallest. If this is too large, too, the plan of
-// `recompute=blocks`. Where it can run in even less, all this is tried again.
+// `recompute=blocks`, with as few blocks as fit. Where it can run in even less,
+// all this is tried again.
 // If nothing fits, the smallest of all these plans. If the options say what
 // runs again, only the plan as it is counts. `chosen`: becomes that plan; null:
 // nobody needs it.

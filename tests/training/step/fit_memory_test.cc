@@ -248,6 +248,62 @@ TEST(FitMemory, TakesBlocksWhereTheSearchFindsNothing) {
   EXPECT_EQ(large.after, 120u);
 }
 
+// The backward of equal layers reads a value of each. On paper, a layer that
+// runs again needs 10 bytes less. As above, a plan does not say what its values
+// cost, but here its steps say how long they take.
+TEST(FitMemory, RunsAsFewBlocksAgainAsFit) {
+  constexpr size_t kLayers = 12;
+  std::string text =
+      "graph \"g\" opset 24\ninput x0: float[16,64]\n"
+      "input g: float[16,64]\nparam w: float[64,64]\n";
+  for (size_t i = 0; i < kLayers; ++i) {
+    const std::string n = std::to_string(i);
+    text += "h" + n + ": float[16,64] = MatMul(x" + n + ", w)\ny" + n +
+            ": float[16,64] = Relu(h" + n + ")\nx" + std::to_string(i + 1) +
+            ": float[16,64] = Mul(y" + n + ", h" + n + ")\n";
+  }
+  text += "d0: float[16,64] = Mul(g, x12)\n";
+  for (size_t i = 0; i < kLayers; ++i) {
+    text += "d" + std::to_string(i + 1) + ": float[16,64] = Mul(d" +
+            std::to_string(i) + ", y" + std::to_string(kLayers - 1 - i) + ")\n";
+  }
+  text += "output d12\n";
+  std::vector<size_t> tried;  // layers that run again
+  const auto plan = [&](const StepChoice& choice) {
+    PaperStep paper;
+    paper.step.graph = ParseGraph(text);
+    paper.step.gradient_names.seed = "g";
+    Graph& graph = *paper.step.graph;
+    StepHalves halves(graph, graph.Find("g"));
+    const auto nodes = ChosenBy(choice.recompute, graph, &halves).nodes;
+    size_t again = 0;
+    for (size_t i = 0; i < kLayers; ++i) {
+      again += nodes.contains(graph.Find("y" + std::to_string(i))->producer);
+    }
+    for (Node* node : halves.forward)
+      paper.plan.steps.push_back({.node = node});
+    tried.push_back(again);
+    paper.arena = 1000 - 10 * again;
+    return paper;
+  };
+  SessionOptions options;
+  options.recompute = {"auto"};
+  for (size_t least : {1, 5, 11}) {
+    SCOPED_TRACE(least);
+    const size_t limit = 1000 - 10 * least + 3;
+    const MemoryFit fit =
+        FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
+    EXPECT_EQ(fit.after, 1000 - 10 * least);
+    EXPECT_EQ(fit.blocks, least);
+    EXPECT_FALSE(fit.as_blocks);
+    EXPECT_EQ(plan(ChoiceOf(fit)).total(), fit.after);
+    EXPECT_GT(fit.time_share, 0);
+    EXPECT_LT(fit.time_share, 1);
+    EXPECT_LE(tried.size(), 12u);
+    tried.clear();
+  }
+}
+
 // A step on paper of 1000 bytes, of which codes of weights are 100 and the
 // workspace of a gradient of attention 512, unless the choice says otherwise.
 PaperStep RunOnPaper(const ExecutionChoice& choice) {
