@@ -23,9 +23,10 @@ struct Evaluation {
   std::optional<double> perplexity;
   // Numbers of the caller's own about the outputs, by name.
   std::map<std::string, double> measures;
-  bool complete = true;  // false: `stop` ended it
-  std::string remark;    // a note on omitted samples; "" if there are none
-  std::string cause;     // EvalResult's, of the first batch that has one
+  bool complete = true;      // false: `stop` ended it
+  std::string remark;        // a note on omitted samples; "" if there are none
+  std::string cause;         // EvalResult's, of the first batch that has one
+  bool of_averages = false;  // as EvalResult's
 };
 
 // Gets the model's outputs for each batch, and the label; null: the batch has

@@ -78,6 +78,7 @@ class EvaluationPass {
     if (partial) Fill(layout_, &batch);
     EvalResult result = session_.Eval(batch);
     samples_ += rows;
+    of_averages_ = result.of_averages;
     if (observer_) Show(result.outputs, batch, rows);
     if (!kind_) {
       KeepCause(result);
@@ -119,6 +120,7 @@ class EvaluationPass {
           e.remark.empty() ? kNoLabelCounts : Concat("; ", kNoLabelCounts);
     }
     e.cause = cause_;
+    e.of_averages = of_averages_;
     if (hits_of_ > 0 && cause_.empty()) {
       e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
     }
@@ -172,6 +174,7 @@ class EvaluationPass {
   int64_t hits_of_ = 0;
   int64_t tokens_ = 0;
   bool perplexity_ = false;
+  bool of_averages_ = false;
   std::string remark_, cause_;
 };
 

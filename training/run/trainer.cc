@@ -366,6 +366,7 @@ class Trainer {
     metrics.val_accuracy = e.accuracy;
     metrics.val_perplexity = e.perplexity;
     metrics.measures = e.measures;
+    metrics.of_averages = e.of_averages;
     metrics.stops_early = early_.Ends() && session_.step() < spec_.steps;
     Record(metrics);
     events_.ValidationDone(session_.step(), spec_.steps, e);

@@ -49,12 +49,31 @@ void CheckPrimaryWeights(const SessionOptions& options) {
   }
 }
 
+void CheckAverages(const SessionOptions& options, bool is_step) {
+  if (options.eval_with == "weights") return;
+  if (options.eval_with != "ema") {
+    throw OptionError(Concat("`eval_with`: expected weights or ema, got ",
+                             options.eval_with));
+  }
+  if (is_step) {
+    throw OptionError(
+        "`eval_with=ema`: expected a model, got a training step in a file, "
+        "which reads its weights");
+  }
+  if (options.optimizer.ema == 0) {
+    throw OptionError(
+        "`eval_with=ema`: expected a run with `ema`, got one that keeps no "
+        "averages of weights");
+  }
+}
+
 }  // namespace
 
-void CheckSettings(const SessionOptions& options) {
+void CheckSettings(const SessionOptions& options, bool is_step) {
   CheckLossScaling(options.loss_scaling);
   CheckRelease(options);
   CheckPrimaryWeights(options);
+  CheckAverages(options, is_step);
 }
 
 void CheckFrozen(const SessionOptions& options, bool is_step,
