@@ -140,6 +140,9 @@ struct SessionOptions {
   // averages (optimizer.ema). Before an update has moved these, evaluation
   // reads the weights. See training/state/averages.h.
   std::string eval_with = "weights";
+  // The numbers of an evaluation beside the loss: "accuracy", "perplexity";
+  // empty: the accuracy, or where each token has a label the perplexity alone.
+  std::vector<std::string> metrics = {};
   // For a session on several ranks.
   ShardSpec shard = {};
   // Most bytes of gradients, or of the gathered weights of a layer that

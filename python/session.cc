@@ -23,7 +23,7 @@ CommandHelp SessionHelp() {
   help.sections.push_back(
       {"",
        {"Model", "Seed", "Accumulation", "Ranks", "Job", "Optimizer",
-        "Averages", "Weights", "Start", "Timeline", "Machine"}});
+        "eval_with", "Weights", "Start", "Timeline", "Machine"}});
   return help;
 }
 

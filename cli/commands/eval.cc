@@ -25,7 +25,7 @@ CommandHelp EvalHelp() {
       {"eval",
        "Loss, and accuracy or perplexity, over all samples of a data set.",
        {{"Options",
-         {"MODEL", "Weights", "Averages", "Best", "JSON", "Machine"}},
+         {"MODEL", "Weights", "Evaluation", "Best", "JSON", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 eval runs/gpt --data val.bin",
         "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy"}});

@@ -100,11 +100,11 @@ class EvaluationPass {
     if (weight > 0) KeepCause(result);
     Sum(result.loss, weight);
     const int64_t count = CountLabels(loss_, output, label);
-    // If each token has a label, the perplexity says the same.
-    if (HasPerplexity(output, label)) {
-      tokens_ += count;
-      perplexity_ = true;
-    } else if (kind_->hits) {
+    const bool tokens = IsLikelihood(loss_) && HasTokens(loss_, output, label);
+    if (tokens) tokens_ += count;
+    perplexity_ |= metrics_.empty() ? tokens : Wants("perplexity");
+    // Of tokens the perplexity says the same.
+    if (metrics_.empty() ? kind_->hits && !tokens : Wants("accuracy")) {
       hits_ += CountHits(loss_, output, label, *evaluator_);
       hits_of_ += count;
     }
@@ -124,10 +124,8 @@ class EvaluationPass {
     if (hits_of_ > 0 && cause_.empty()) {
       e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
     }
-    if (perplexity_) {
-      e.perplexity = std::exp(e.loss);
-      e.tokens = tokens_;
-    }
+    if (perplexity_) e.perplexity = std::exp(e.loss);
+    e.tokens = tokens_;
     return e;
   }
 
@@ -155,15 +153,14 @@ class EvaluationPass {
     weight_ += weight;
   }
 
-  bool HasPerplexity(const Tensor& output, const Tensor& label) const {
-    return kind_->likelihood && loss_.class_weights.empty() &&
-           loss_.label_smoothing.value_or(0) == 0 &&
-           HasTokens(loss_, output, label);
+  bool Wants(const char* metric) const {
+    return std::ranges::count(metrics_, metric) > 0;
   }
 
   TrainingSession& session_;
   const DataLayout& layout_;
   const OutputObserver& observer_;
+  const std::vector<std::string>& metrics_ = session_.Options().metrics;
   LossSpec loss_;
   const LossKind* kind_;  // null: the model computes its own loss
   std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();

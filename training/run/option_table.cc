@@ -359,7 +359,11 @@ const Option kOptions[] = {
     Row("External", "external_data", kSwitch,
         "write weights beside the model, to OUT.onnx.data, as is done anyway "
         "beyond 2 GiB"),
-    Row("Averages", "eval_with", kChoice,
+    Row("Evaluation", "metrics", kList,
+        "numbers of validations and `eval()` beside the loss: accuracy, "
+        "perplexity (default: the accuracy, or of tokens the perplexity)",
+        "", {.field = &O::metrics}),
+    Row("Evaluation", "eval_with", kChoice,
         "of a run with `ema`: what validations and `eval()` read, the weights "
         "or their averages",
         "weights", {.choices = "weights|ema", .field = &O::eval_with}),

@@ -76,6 +76,26 @@ void CheckSettings(const SessionOptions& options, bool is_step) {
   CheckAverages(options, is_step);
 }
 
+void CheckMetrics(const SessionOptions& options, const LossSpec& loss) {
+  const LossKind* kind = FindLoss(loss.kind);
+  for (const std::string& metric : options.metrics) {
+    if (metric != "accuracy" && metric != "perplexity") {
+      throw OptionError(Concat(
+          "`metrics`: expected accuracy or perplexity, got \"", metric, "\""));
+    }
+    const bool known =
+        metric == "accuracy" ? kind && kind->hits : kind && IsLikelihood(loss);
+    if (known || loss.kind.empty()) continue;
+    throw OptionError(
+        Concat("`metrics`: expected numbers of the loss, got ", metric,
+               ", which is not known of ",
+               kind ? loss.kind : "a model that computes its own loss",
+               kind && kind->likelihood ? " with `class_weights` or "
+                                          "`label_smoothing`"
+                                        : ""));
+  }
+}
+
 void CheckFrozen(const SessionOptions& options, bool is_step,
                  const Mesh& mesh) {
   const std::string& frozen = options.frozen;

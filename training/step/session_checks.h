@@ -16,6 +16,10 @@ namespace onnx_fp8 {
 // training step in a file. Errors: OptionError; CheckLossScaling's.
 void CheckSettings(const SessionOptions& options, bool is_step);
 
+// Errors: OptionError, if `metrics` has another word, or the loss lacks one of
+// them.
+void CheckMetrics(const SessionOptions& options, const LossSpec& loss);
+
 // Checks the option `frozen`. `is_step`: the model is a training step in a
 // file. Errors: OptionError.
 void CheckFrozen(const SessionOptions& options, bool is_step, const Mesh& mesh);

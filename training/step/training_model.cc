@@ -310,6 +310,7 @@ StepSource MakeStepSource(const SessionOptions& options,
                           const Mesh& mesh, int64_t tensor_rank,
                           int64_t shard_rank) {
   CheckSettings(options, model.step != nullptr);
+  CheckMetrics(options, model.loss);
   if (!model.step) CheckAccumulation(options, model.loss);
   RequireWholeLayers(model, mesh);
   StepSource source{

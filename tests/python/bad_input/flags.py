@@ -87,6 +87,10 @@ for name, words, flags in [
      ["--schedule", "cosine:decay=3"]),
     ("schedule_longer_than_the_run", "--schedule: expected warm-up and decay of at most 2 steps, as many as the run has, got 2 and 1",
      ["--schedule", "wsd:warmup=2,decay=1"]),
+    ("metrics_unknown", "--metrics: expected accuracy or perplexity, got \"f1\"", ["--metrics", "f1"]),
+    ("perplexity_of_smoothed_labels",
+     "--metrics: expected numbers of the loss, got perplexity, which is not known of cross_entropy with --class-weights or "
+     "--label-smoothing", ["--metrics", "perplexity", "--label-smoothing", 0.1]),
     ("ema_of_one", "--ema: expected D or D,every=N with a decay D of at least 0 and below 1 and N of at least 1, got 1",
      ["--ema", 1]),
     ("ema_at_no_update", "--ema: expected D or D,every=N with a decay D of at least 0 and below 1 and N of at least 1, got 0.9,every=0",
