@@ -52,6 +52,8 @@ const char* Name(Role role) {
       return "frozen";
     case Role::kMoment:
       return "moment";
+    case Role::kAverage:
+      return "average";
     case Role::kCorrection:
       return "correction";
     case Role::kScale:

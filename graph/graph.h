@@ -43,6 +43,7 @@ enum class Role {
   kFrozen,     // a parameter that is not trained
   // State: a step gives it new values.
   kMoment,        // of an optimizer
+  kAverage,       // of a parameter, over updates
   kCorrection,    // of a parameter that is kept as a bfloat16
   kScale,         // of quantization, and its amaxes
   kLossScale,     // of dynamic loss scaling

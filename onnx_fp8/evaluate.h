@@ -16,16 +16,17 @@ struct Evaluation {
   double loss = 0;  // mean over all that counts, in any batches
   int64_t samples = 0;
   int64_t tokens = 0;  // labels that count; for models of sequences
-  // 0 … 1, for losses that tell right from wrong; none for those with a
-  // perplexity.
+  // 0 … 1, for losses that tell right from wrong; where there is a perplexity,
+  // only if SessionOptions::metrics asks for it.
   std::optional<double> accuracy;
-  // exp(loss), for a likelihood with one label per token.
+  // exp(loss), for a likelihood with one label per token, or if `metrics` asks.
   std::optional<double> perplexity;
   // Numbers of the caller's own about the outputs, by name.
   std::map<std::string, double> measures;
-  bool complete = true;  // false: `stop` ended it
-  std::string remark;    // a note on omitted samples; "" if there are none
-  std::string cause;     // EvalResult's, of the first batch that has one
+  bool complete = true;      // false: `stop` ended it
+  std::string remark;        // a note on omitted samples; "" if there are none
+  std::string cause;         // EvalResult's, of the first batch that has one
+  bool of_averages = false;  // as EvalResult's
 };
 
 // Gets the model's outputs for each batch, and the label; null: the batch has

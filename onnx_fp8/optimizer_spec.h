@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,10 +25,12 @@ struct OptimizerSpec {
   double eps = 1e-8;
   // Unset: the value in the optimizer's row.
   std::optional<double> weight_decay;
-  // The parameters that it is for: "all", or "matrices", which have two axes or
-  // more. (Scales of norms and biases have one, but biases of ONNX's recurrent
-  // ops and scales of norms over several axes have more.) Where a group has a
-  // weight_decay, it counts instead.
+  // The parameters that it is for: "all"; "matrices", which have two axes or
+  // more (scales of norms and biases have one, but biases of ONNX's recurrent
+  // ops and scales of norms over several axes have more); or "layers", the
+  // matrices and filters that products, convolutions and recurrent layers read,
+  // by graph/weight_uses.h, so neither norms nor biases nor embeddings. Where a
+  // group has a weight_decay, it counts instead.
   std::string decay = "all";
   double momentum = 0;  // SGD
   bool nesterov = false;
@@ -55,6 +58,13 @@ struct OptimizerSpec {
   // Products read the weight as a float or, rounded to bfloat16, its bfloat16.
   // Double weights, scalars and weights that a subgraph reads stay as they are.
   std::string master = "float32";
+  // The decay of an exponential moving average (EMA) of each trained weight,
+  // which the state keeps beside the weight, in its dtype; 0: none. Updates
+  // whose number `ema_every` divides move it: average += (1 - ema)·(w -
+  // average), where w is the updated weight before it is rounded to `master`.
+  // The first of them copies w, as PyTorch's AveragedModel does.
+  double ema = 0;
+  int64_t ema_every = 1;
   std::vector<ParameterGroup> groups;
 };
 

@@ -136,6 +136,13 @@ struct SessionOptions {
   // "optimizer": a GPU's moments lie in the host's memory, and updates read and
   // write them there; "none".
   std::string offload = "none";
+  // What evaluation and exports of a model read: the "weights", or "ema", their
+  // averages (optimizer.ema). Before an update has moved these, evaluation
+  // reads the weights. See training/state/averages.h.
+  std::string eval_with = "weights";
+  // The numbers of an evaluation beside the loss: "accuracy", "perplexity";
+  // empty: the accuracy, or where each token has a label the perplexity alone.
+  std::vector<std::string> metrics = {};
   // For a session on several ranks.
   ShardSpec shard = {};
   // Most bytes of gradients, or of the gathered weights of a layer that
@@ -214,6 +221,8 @@ struct EvalResult {
   // The first tensor that is not finite, for people; "": none. FP8 can't hold
   // it, so outputs may look finite. A step with it would be skipped.
   std::string cause;
+  // Whether the numbers are of the averages of weights (eval_with).
+  bool of_averages = false;
 };
 
 struct GradientResult {

@@ -11,6 +11,7 @@
 #include "graph/moment_shapes.h"
 #include "graph/schemas/draws.h"
 #include "onnx_fp8/option_error.h"
+#include "optimizers/ema.h"
 #include "optimizers/master_format.h"
 #include "optimizers/update.h"
 
@@ -41,14 +42,6 @@ const OptimizerRow& Find(const std::string& kind) {
 void CheckRange(const char* name, double value, double limit) {
   Check(value >= 0 && value < limit, "expected ", name, " in [0, ", limit,
         "), got ", value);
-}
-
-Value* State(Graph& graph, const StateNames& names, const std::string& name,
-             Role role, Tensor initial) {
-  Value* state = graph.AddInitializer(
-      names ? names(name) : graph.FreshName(name), initial);
-  state->role = role;
-  return state;
 }
 
 Value* Named(Graph& graph, Value* value, const std::string& name) {
@@ -117,8 +110,8 @@ Value* ClipFactor(Builder& b, Value* norm, double clip_norm) {
 Value* PreviousNorm(Builder& b, const StateNames& names,
                     const OptimizerValues& values) {
   Value* norm = values.grad_norm;
-  Value* previous = State(b.graph(), names, "optimizer.previous_norm",
-                          Role::kGradientNorm, Tensor::Scalar(0.0f));
+  Value* previous = AddState(b.graph(), names, "optimizer.previous_norm",
+                             Role::kGradientNorm, Tensor::Scalar(0.0f));
   Value* counts = b.Op("And", {values.ok, IsFinite(b, norm)});
   Bind(b.graph(), previous, b.Op("Where", {counts, norm, previous}));
   return previous;
@@ -167,12 +160,12 @@ Moment AddMoment(Graph& graph, const Update& update,
                  const std::string& moment) {
   const Shape& shape = *update.param->shape;
   Moment added = {update.param->name + "." + moment, moment == kExpAvgSq};
-  added.kept = State(graph, update.names, added.name, Role::kMoment,
-                     Tensor::Zeros(update.moments, shape));
+  added.kept = AddState(graph, update.names, added.name, Role::kMoment,
+                        Tensor::Zeros(update.moments, shape));
   if (IsFloat8(update.moments)) {
     added.scale =
-        State(graph, update.names, added.name + kMomentScale, Role::kMoment,
-              Tensor::Zeros(DType::kFloat, MomentScaleShape(shape)));
+        AddState(graph, update.names, added.name + kMomentScale, Role::kMoment,
+                 Tensor::Zeros(DType::kFloat, MomentScaleShape(shape)));
   }
   return added;
 }
@@ -260,11 +253,14 @@ void CheckOptimizer(const OptimizerSpec& spec) {
                spec.clip_norm, "; `clip_norm=", spec.clip_norm,
                ":previous` clips by the norm of the step before"));
   }
-  Check(spec.decay == kDecayOfAll || spec.decay == kDecayOfMatrices,
-        "expected decay of ", kDecayOfAll, " or ", kDecayOfMatrices, ", got ",
-        spec.decay);
+  Check(spec.decay == kDecayOfAll || spec.decay == kDecayOfMatrices ||
+            spec.decay == kDecayOfLayers,
+        "expected decay of all, matrices or layers, got ", spec.decay);
   Check(!spec.nesterov || spec.momentum > 0,
         "expected momentum above 0 with Nesterov, got 0");
+  CheckRange("ema", spec.ema, 1);
+  Check(spec.ema_every >= 1, "expected ema_every of at least 1, got ",
+        spec.ema_every);
   for (const ParameterGroup& group : spec.groups) {
     CheckRange("weight_decay", group.weight_decay.value_or(0), kNone);
     CheckRange("lr_scale", group.lr_scale.value_or(1), kNone);
@@ -289,10 +285,13 @@ const ParameterGroup* GroupOf(const OptimizerSpec& spec, const std::string& fqn,
 }
 
 double DecayOf(const OptimizerSpec& spec, const std::string& fqn,
-               const std::string& name, const Shape& whole) {
+               const std::string& name, const Shape& whole, WeightUse use) {
   const ParameterGroup* group = GroupOf(spec, fqn, name);
   if (group && group->weight_decay) return *group->weight_decay;
-  const bool decays = spec.decay == kDecayOfAll || whole.size() >= 2;
+  const bool decays =
+      spec.decay == kDecayOfAll ||
+      (spec.decay == kDecayOfMatrices && whole.size() >= 2) ||
+      (spec.decay == kDecayOfLayers && use == WeightUse::kLayer);
   return decays ? WeightDecayOf(spec) : 0;
 }
 
@@ -328,6 +327,14 @@ DType MomentDType(const OptimizerSpec& spec,
   const Shape& whole = parameter.whole.empty() ? *param.shape : parameter.whole;
   const bool codes = MayKeepCodes(whole) && !parameter.cuts_blocks;
   return IsFloat8(format) && !codes ? param.dtype : format;
+}
+
+Value* AddState(Graph& graph, const StateNames& names, const std::string& name,
+                Role role, Tensor initial) {
+  Value* state = graph.AddInitializer(
+      names ? names(name) : graph.FreshName(name), initial);
+  state->role = role;
+  return state;
 }
 
 void Bind(Graph& graph, Value* state, Value* next) {
@@ -386,9 +393,9 @@ OptimizerValues AppendOptimizer(
   if (inverse) scale = b.Mul(scale, inverse);
 
   Tensor zero = Tensor::Zeros(DType::kInt64, {});
-  values.step = State(graph, names, "optimizer.step", Role::kCounter, zero);
+  values.step = AddState(graph, names, "optimizer.step", Role::kCounter, zero);
   values.skipped =
-      State(graph, names, "optimizer.skipped", Role::kCounter, zero.Clone());
+      AddState(graph, names, "optimizer.skipped", Role::kCounter, zero.Clone());
   Value* step = b.Add(values.step, b.Cast(values.ok, DType::kInt64));
   Value* bad = b.Cast(b.Op("Not", {values.ok}), DType::kInt64);
   Value* skipped = b.Add(values.skipped, bad);
@@ -396,32 +403,35 @@ OptimizerValues AppendOptimizer(
   Value* seed_state = nullptr;
   if (Draws(spec, parameters)) {
     constexpr uint64_t kPositive = ~uint64_t{0} >> 1;
-    seed_state = State(graph, names, "optimizer.seed", Role::kCounter,
-                       Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
+    seed_state =
+        AddState(graph, names, "optimizer.seed", Role::kCounter,
+                 Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
   }
   const OptimizerRow& row = Find(spec.kind);
   std::vector<Value*> amaxes;
   for (const ParameterGradient& p : parameters) {
     const Shape& whole = p.whole.empty() ? *p.param->shape : p.whole;
     const ParameterGroup* group = GroupOf(spec, p.fqn, p.param->name);
-    Update update{.param = p.param,
-                  .grad = p.grad,
-                  .name = "optimizer." + p.fqn,
-                  .weight_decay = DecayOf(spec, p.fqn, p.param->name, whole),
-                  .lr_scale = group ? group->lr_scale.value_or(1) : 1,
-                  .step = step,
-                  .lr = values.lr,
-                  .grad_scale = scale,
-                  .ok = values.ok,
-                  .names = names,
-                  .moments = MomentDType(spec, p),
-                  .places = p.places,
-                  .seed = seed_state,
-                  .number = step,
-                  .measured = spec.moments != "float32"};
+    Update update{
+        .param = p.param,
+        .grad = p.grad,
+        .name = "optimizer." + p.fqn,
+        .weight_decay = DecayOf(spec, p.fqn, p.param->name, whole, p.use),
+        .lr_scale = group ? group->lr_scale.value_or(1) : 1,
+        .step = step,
+        .lr = values.lr,
+        .grad_scale = scale,
+        .ok = values.ok,
+        .names = names,
+        .moments = MomentDType(spec, p),
+        .places = p.places,
+        .seed = seed_state,
+        .number = step,
+        .measured = spec.moments != "float32"};
     if (Value* amax = row.append(b, update, spec)) amaxes.push_back(amax);
   }
   values.update_amax = LargestUpdate(b, amaxes, values.ok);
+  AppendAverages(b, parameters, spec, names, step, values.ok);
   Bind(graph, values.step, step);
   Bind(graph, values.skipped, skipped);
   // Checkpoints hold the state that a step computes. An Identity is a view.

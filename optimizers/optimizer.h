@@ -12,6 +12,7 @@
 #include "base/stochastic_rounding.h"
 #include "graph/builder.h"
 #include "graph/graph.h"
+#include "graph/weight_uses.h"
 #include "onnx_fp8/optimizer_spec.h"
 
 namespace onnx_fp8 {
@@ -30,15 +31,17 @@ double WeightDecayOf(const OptimizerSpec& spec);
 // The values of OptimizerSpec::decay.
 inline constexpr char kDecayOfAll[] = "all";
 inline constexpr char kDecayOfMatrices[] = "matrices";
+inline constexpr char kDecayOfLayers[] = "layers";
 
 // The first group that fits a parameter with these names; null: none does.
 const ParameterGroup* GroupOf(const OptimizerSpec& spec, const std::string& fqn,
                               const std::string& name);
 
-// The weight decay of a parameter with these names and the shape `whole`.
-// Errors: as above.
+// The weight decay of a parameter with these names, the shape `whole` and that
+// use. Errors: as above.
 double DecayOf(const OptimizerSpec& spec, const std::string& fqn,
-               const std::string& name, const Shape& whole);
+               const std::string& name, const Shape& whole,
+               WeightUse use = WeightUse::kLayer);
 
 // Errors: a group that matches none of `names`, which are all names of the
 // model's trained parameters. (A graph for some shapes may lack parameters.)
@@ -56,6 +59,7 @@ struct ParameterGradient {
   Shape whole = {};           // that tensor's; empty: the parameter is whole
   // Whether the part begins or ends within a block of kMomentBlock elements.
   bool cuts_blocks = false;
+  WeightUse use = WeightUse::kLayer;  // in the model
 };
 
 // Moments of all optimizers. Their state has the parameter's name, a dot and
@@ -121,14 +125,15 @@ struct OptimizerValues {
 // `optimizer.skipped`) and the bindings of all of them and of the parameters.
 // With spec.clip_previous the norm in grad_scale is state,
 // `optimizer.previous_norm`. It takes the norm of each step that is ok and has
-// a finite norm. While it is 0, grad_scale is 1. `names` are the names of this
-// state; without them a name that the graph has is changed. A step that is not
-// ok changes only `skipped`. `must_be_finite`: amaxes (float, never NaN); if
-// one is infinite, the step is not ok. REQUIRES: concrete shapes. With
-// spec.release_gradients the norm may be infinite or NaN, `must_be_finite` and
-// `condition` alone decide, and an element whose gradient is not finite keeps
-// its values; RunUpdatesEarly (early_updates.h) puts the nodes to their
-// gradients. Errors: no parameters; a parameter that occurs
+// a finite norm. While it is 0, grad_scale is 1. With
+// spec.ema the averages of the parameters are state, too (ema.h). `names` are
+// the names of this state; without them a name that the graph has is changed. A
+// step that is not ok changes only `skipped`. `must_be_finite`: amaxes (float,
+// never NaN); if one is infinite, the step is not ok. REQUIRES: concrete
+// shapes. With spec.release_gradients the norm may be infinite or NaN,
+// `must_be_finite` and `condition` alone decide, and an element whose gradient
+// is not finite keeps its values; RunUpdatesEarly (early_updates.h) puts the
+// nodes to their gradients. Errors: no parameters; a parameter that occurs
 // twice or has another dtype. `loss_scale`: a float of rank 0. The caller has
 // multiplied all gradients by it; grad_norm and the updates divide them by it.
 // Null: the gradients are not scaled. `sum_of_parts`: needed if parameters are

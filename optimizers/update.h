@@ -71,6 +71,10 @@ std::vector<Value*> AppendUpdate(Builder& b, const std::string& op,
                                  const std::vector<Value*>& scalars,
                                  Attributes attributes);
 
+// Adds state. `names`: as AppendOptimizer's.
+Value* AddState(Graph& graph, const StateNames& names, const std::string& name,
+                Role role, Tensor initial);
+
 // `next` replaces `state` after the step and is named after it.
 void Bind(Graph& graph, Value* state, Value* next);
 

@@ -135,6 +135,7 @@ nb::dict EvaluationOf(const Evaluation& evaluation) {
   result["loss"] = evaluation.loss;
   result["samples"] = evaluation.samples;
   if (evaluation.tokens > 0) result["tokens"] = evaluation.tokens;
+  if (evaluation.of_averages) result["weights"] = "ema";
   if (!evaluation.cause.empty()) result["cause"] = evaluation.cause;
   if (evaluation.accuracy) result["accuracy"] = *evaluation.accuracy;
   if (evaluation.perplexity) result["perplexity"] = *evaluation.perplexity;
@@ -187,7 +188,8 @@ nb::tuple EvalBatch(HostSession& session, const nb::dict& batch) {
   });
   nb::object loss = nb::none();
   if (result.has_loss) loss = nb::cast(result.loss);
-  return nb::make_tuple(loss, ArraysOf(result.outputs), result.cause);
+  return nb::make_tuple(loss, ArraysOf(result.outputs), result.cause,
+                        result.of_averages);
 }
 
 nb::tuple Gradients(HostSession& session, const nb::dict& batch,

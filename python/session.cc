@@ -22,8 +22,8 @@ CommandHelp SessionHelp() {
   CommandHelp help = WithSession({"TrainingSession", "", {}, {}});
   help.sections.push_back(
       {"",
-       {"Model", "Seed", "Accumulation", "Ranks", "Job", "Optimizer", "Weights",
-        "Start", "Timeline", "Machine"}});
+       {"Model", "Seed", "Accumulation", "Ranks", "Job", "Optimizer",
+        "eval_with", "Weights", "Start", "Timeline", "Machine"}});
   return help;
 }
 

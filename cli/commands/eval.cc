@@ -24,7 +24,8 @@ CommandHelp EvalHelp() {
   return WithSession(
       {"eval",
        "Loss, and accuracy or perplexity, over all samples of a data set.",
-       {{"Options", {"MODEL", "Weights", "Best", "JSON", "Machine"}},
+       {{"Options",
+         {"MODEL", "Weights", "Evaluation", "Best", "JSON", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 eval runs/gpt --data val.bin",
         "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy"}});
@@ -80,6 +81,7 @@ nlohmann::ordered_json ToJson(const Evaluation& e) {
   if (e.perplexity) json["perplexity"] = *e.perplexity;
   json["samples"] = e.samples;
   if (e.tokens > 0) json["tokens"] = e.tokens;
+  if (e.of_averages) json["weights"] = "ema";
   if (!e.cause.empty()) json["cause"] = e.cause;
   for (const auto& [name, value] : e.measures) json[name] = value;
   return json;

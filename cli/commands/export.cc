@@ -41,6 +41,9 @@ const Option kExportOptions[] = {
     {"Own", "checkpoint", OptionKind::kFile,
      "of artifacts: a checkpoint in place of the folder's; of a run, for a "
      ".ckpt: the checkpoint of the artifacts that it began with"},
+    {"Own", "ema", OptionKind::kSwitch,
+     "of a run with `ema`: the averages of the weights in place of the "
+     "weights"},
     {"Own", "model", OptionKind::kFile,
      "for a run of a training step: the model that the step was made from, "
      "which gets the weights (default: the step gets all of its state)"},
@@ -72,6 +75,9 @@ void ExportArtifacts(const OptionSet& flags) {
   }
   if (flags.On("best")) {
     throw OptionError("`best` is for the folder of a run");
+  }
+  if (flags.On("ema")) {
+    throw OptionError("`ema` is for the folder of a run");
   }
   if (flags.Has("adapter")) {
     throw OptionError("`adapter` is for the folder of a run");
@@ -141,9 +147,17 @@ void ExportRun(const OptionSet& flags) {
   if (flags.Has("outputs")) {
     throw OptionError("`outputs` is for a folder of artifacts");
   }
+  const bool ema = flags.On("ema");
+  if (checkpoint && ema) {
+    throw OptionError(
+        "`ema`: a .ckpt has weights and moments that training goes on with, "
+        "and no averages");
+  }
   RequireNoFile(folder);
-  auto session = TrainingSession::Create(
-      RunSessionOptions(LoadRun(RunFolder(folder)), BudgetsOf(flags)));
+  SessionOptions options =
+      RunSessionOptions(LoadRun(RunFolder(folder)), BudgetsOf(flags));
+  options.eval_with = ema ? "ema" : "weights";
+  auto session = TrainingSession::Create(options);
   session->Restore(CheckpointFolder(folder, flags.On("best")));
   for (const std::string& path : paths) {
     if (Extension(path) == ".onnx") {
@@ -154,14 +168,15 @@ void ExportRun(const OptionSet& flags) {
       Notes(session->ExportSafetensors(path));
     }
     const bool merges = !session->Options().lora.empty();
-    Out() << Printable(path) << ": the weights of step " << session->step()
+    Out() << Printable(path) << ": the " << (ema ? "averages of the " : "")
+          << "weights of step " << session->step()
           << (merges ? ", with the adapters merged in float32" : "") << "\n";
   }
   if (flags.Has("adapter")) {
     const std::string adapter = flags.Text("adapter");
     session->ExportAdapter(adapter);
-    Out() << Printable(adapter) << ": the adapters of step " << session->step()
-          << "\n";
+    Out() << Printable(adapter) << ": the " << (ema ? "averages of the " : "")
+          << "adapters of step " << session->step() << "\n";
   }
 }
 

@@ -219,8 +219,8 @@ Json ToJson(const ModelReport& report, const std::string& model) {
         {"scaling", m.scaling},       {"fp8_weights", m.fp8_weights},
         {"arena_peak", m.arena},      {"arena_naive", m.naive},
         {"gradients", m.gradients},   {"saved_activations", m.saved},
-        {"fp8_copies", m.fp8_copies}, {"outside", m.outside},
-        {"total", m.total()}};
+        {"fp8_copies", m.fp8_copies}, {"averages", m.averages},
+        {"outside", m.outside},       {"total", m.total()}};
   }
   if (!report.layers.empty()) {
     json["layers"] = Json::array();
@@ -384,6 +384,7 @@ void PrintMemory(const ModelReport& report) {
   Table table({"what", "size", ""});
   table.Row({"parameters", ByteText(m.parameters), ""});
   table.Row({"moments", ByteText(m.moments), ""});
+  if (m.averages > 0) table.Row({"averages", ByteText(m.averages), ""});
   if (m.scaling > 0) table.Row({"FP8 scales", ByteText(m.scaling), ""});
   if (m.fp8_weights > 0) {
     table.Row({"FP8 copies of weights", ByteText(m.fp8_weights), ""});

@@ -521,6 +521,7 @@ Json TrainCommand::Summary(const TrainerResult& r) const {
     if (r.validation->perplexity) {
       json["val_perplexity"] = *r.validation->perplexity;
     }
+    if (r.validation->of_averages) json["val_weights"] = "ema";
     for (const auto& [name, value] : r.validation->measures) {
       json["val_" + name] = value;
     }

@@ -87,6 +87,8 @@ MemoryForecast Forecast(const StatePlaces& places, const PaperStep& paper) {
       }
     } else if (value->role == Role::kScale || value == step.fp8.q_max) {
       kind = &memory.scaling;
+    } else if (value->role == Role::kAverage) {
+      kind = &memory.averages;
     } else if (value->role == Role::kMoment ||
                (bound.contains(value) && IsFloat(value->dtype))) {
       kind = &memory.moments;
@@ -156,6 +158,7 @@ class Reporter {
       if (written_ == Written::kForward) TrainNothingOfOurs();
       model_.names = NameParameters(*model_.graph);
       report_.notes.push_back(TrainsLine(initializers_, {}));
+      uses_ = UsesThatDecide(options_.optimizer, *model_.graph);
       const std::string decay =
           DecayNote(options_.optimizer, *model_.graph, model_.names);
       if (!decay.empty()) report_.notes.push_back(decay);
@@ -294,10 +297,14 @@ class Reporter {
                        const ParameterName& torch) const {
     const OptimizerSpec& spec = options_.optimizer;
     if (row.value->role != Role::kParameter) return torch.remark;
-    const double decay = DecayOf(spec, torch.fqn, row.name, *row.value->shape);
+    const auto it = uses_.find(row.value->name);
+    const WeightUse use = it == uses_.end() ? WeightUse::kLayer : it->second;
+    const double decay =
+        DecayOf(spec, torch.fqn, row.name, *row.value->shape, use);
     if (decay == WeightDecayOf(spec)) return torch.remark;
     return Concat(torch.remark, torch.remark.empty() ? "" : "; ",
-                  "weight decay ", decay);
+                  "weight decay ", decay,
+                  it == uses_.end() ? "" : Concat(" (", Name(use), ")"));
   }
 
   void AddStandInLoss() {
@@ -486,9 +493,8 @@ class Reporter {
 
   void AddStep(const StepGraph& step) {
     AddLayers(step);
-    for (const std::string& note :
-         {step.recomputed, step.moments, step.masters, step.frozen_weights}) {
-      if (!note.empty()) report_.notes.push_back(note);
+    for (const std::string& note : step.Remarks()) {
+      report_.notes.push_back(note);
     }
     report_.specialize = step.specialized;
     NoteUnread(step.specialized);
@@ -598,6 +604,7 @@ class Reporter {
   TrainingModel model_;  // its step is null: the file is none, or unfit
   Written written_ = Written::kNo;
   std::vector<InitializerReport> initializers_;
+  std::map<std::string, WeightUse> uses_;  // if they decide the decay
   InputValues values_;
   ModelReport report_;
 };

@@ -48,11 +48,12 @@ struct InitializerRow {
 // The memory that training needs, in bytes. The last three lie in the arena.
 struct MemoryForecast {
   size_t parameters = 0, moments = 0, scaling = 0, arena = 0, naive = 0;
+  size_t averages = 0;     // of weights
   size_t fp8_weights = 0;  // FP8 copies of weights that live between steps
   size_t gradients = 0, saved = 0, fp8_copies = 0;
   size_t outside = 0;  // state in files or in the host's memory, no part of it
   size_t total() const {
-    return parameters + moments + scaling + fp8_weights + arena;
+    return parameters + moments + averages + scaling + fp8_weights + arena;
   }
 };
 

@@ -169,9 +169,9 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
       },
       &forecast);
   const StepGraph& step = paper.step;
-  for (const std::string& note : {step.recomputed, step.moments, step.masters,
-                                  step.frozen_weights, step.primary_weights}) {
-    if (!note.empty()) forecast.notes.push_back(note);
+  forecast.notes = step.Remarks();
+  if (!step.primary_weights.empty()) {
+    forecast.notes.push_back(step.primary_weights);
   }
   forecast.memory = MemoryOf(paper);
   const std::string places = PlacesRemark(options, forecast.memory.outside);

@@ -12,6 +12,7 @@ std::string ValidationText(const Evaluation& e) {
   std::string text = "validation loss " + Number(e.loss);
   if (e.accuracy) text += "  accuracy " + Number(*e.accuracy, 4);
   if (e.perplexity) text += "  perplexity " + Number(*e.perplexity);
+  if (e.of_averages) text += "  (ema)";
   return text;
 }
 

@@ -29,10 +29,12 @@ class StepResult:
 
 @dataclasses.dataclass(frozen=True)
 class EvalResult:
-    """`cause` names the first tensor that is not finite; "": all are. FP8 can't hold Inf, so the loss is then NaN."""
+    """`cause` names the first tensor that is not finite; "": all are. FP8 can't hold Inf, so the loss is then NaN.
+    `of_averages`: the numbers are of the averages of weights (`eval_with="ema"`)."""
     loss: float | None
     outputs: dict[str, np.ndarray]
     cause: str = ""
+    of_averages: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +150,8 @@ class TrainingSession:
         """The loss and the outputs; only the forward pass. Without a label, or without the option `loss`, the loss is
         None. If no label counts, it is NaN."""
         self._know_loss(batch, trains=False)
-        loss, outputs, cause = self._core.eval(to_core(batch))
-        return EvalResult(loss, from_core(outputs), cause)
+        loss, outputs, cause, of_averages = self._core.eval(to_core(batch))
+        return EvalResult(loss, from_core(outputs), cause, of_averages)
 
     def predict(self, batch) -> dict[str, np.ndarray]:
         """The outputs, as in `eval`; a label is not needed."""

@@ -541,7 +541,7 @@ TEST(AppendOptimizer, RefusesWhatDoesNotFit) {
        "expected beta2 in [0, 1), got 1"},
       {message([](Small&, OptimizerSpec& o) { o.eps = -1; }), "expected eps"},
       {message([](Small&, OptimizerSpec& o) { o.decay = "none"; }),
-       "expected decay of all or matrices, got none"},
+       "expected decay of all, matrices or layers, got none"},
       {message([](Small&, OptimizerSpec& o) { o.weight_decay = -1; }),
        "expected weight_decay"},
       {message([](Small&, OptimizerSpec& o) { o.clip_norm = -1; }),

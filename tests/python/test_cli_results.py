@@ -74,6 +74,41 @@ def test_eval_is_the_mean_over_all_samples(tmp_path):
     np.savez(tmp_path / "ignored.npz", **arrays)
     result = json.loads(run("eval", MLP, "--data", tmp_path / "ignored.npz", *CE, "--json").stdout)
     assert result["loss"] == pytest.approx(each[13:].mean(), rel=1e-5)
+    right = np.mean((logits.argmax(axis=1) == dict(np.load(data))["labels"])[13:])
+    assert result["accuracy"] == pytest.approx(right)
+    both = json.loads(run("eval", MLP, "--data", tmp_path / "ignored.npz", *CE, "--metrics", "accuracy,perplexity", "--json").stdout)
+    assert both["accuracy"] == result["accuracy"]
+    assert both["perplexity"] == pytest.approx(np.exp(each[13:].mean()), rel=1e-5)
+
+
+def test_metrics_of_tokens_leave_ignored_labels_out(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 61, (10, 12))
+    logits = stock(GPT, input_ids=ids)["logits"].astype(np.float64)
+    labels = logits.argmax(axis=2)  # right, but for some
+    labels[rng.random(labels.shape) < 0.4] = 7
+    labels[rng.random(labels.shape) < 0.3] = -100
+    counts = labels != -100
+    each = np.log(np.exp(logits).sum(axis=2)) - np.take_along_axis(logits, np.maximum(labels, 0)[..., None], 2)[..., 0]
+    np.savez(tmp_path / "d.npz", input_ids=ids, labels=labels)
+    data = ["--data", tmp_path / "d.npz", *CE, "--json"]
+    # The last batch is smaller and has other numbers of labels.
+    plain = json.loads(run("eval", GPT, *data, "--batch-size", 4).stdout)
+    assert "accuracy" not in plain and plain["tokens"] == counts.sum()
+    assert plain["perplexity"] == pytest.approx(np.exp(each[counts].mean()), rel=1e-4)
+    both = json.loads(run("eval", GPT, *data, "--batch-size", 4, "--metrics", "accuracy,perplexity").stdout)
+    assert both["perplexity"] == plain["perplexity"]
+    assert both["accuracy"] == pytest.approx((labels == logits.argmax(axis=2))[counts].mean())
+    alone = json.loads(run("eval", GPT, *data, "--metrics", "accuracy").stdout)
+    assert "perplexity" not in alone and alone["accuracy"] == pytest.approx(both["accuracy"])
+    # A validation has the same numbers, and may choose the best checkpoint by them.
+    out = tmp_path / "run"
+    run("train", GPT, *data, "--val-data", tmp_path / "d.npz", "--batch-size", 4, "--steps", 1, "--lr", 0, "--weight-decay", 0,
+        "--metrics", "accuracy,perplexity", "--save-best", "accuracy", "--out", out)
+    val = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines() if "val_loss" in line][-1]
+    assert val["val_accuracy"] == pytest.approx(both["accuracy"])
+    assert val["val_perplexity"] == pytest.approx(both["perplexity"], rel=1e-6)
+    assert json.loads(run("eval", out, "--best", "--data", tmp_path / "d.npz", "--json").stdout)["accuracy"] == val["val_accuracy"]
 
 
 def fixed_batch_model(path, loss=False):

@@ -302,6 +302,49 @@ def test_matrices_alone_decay(tmp_path):
     assert any("2 of 6 trained tensors do not decay: fc2.bias, head.bias" in note for note in report["notes"])
 
 
+def test_layers_alone_decay(tmp_path):
+    data = write_random(tmp_path / "d.npz", 40)
+    flags = [MLP, *CE, "--weight-decay", 0.5]
+    steps = ["--data", data, "--batch-size", 8, "--lr", 0.1, "--steps", 3]
+    still = "--decay layers: 3 of 6 trained tensors do not decay (3 biases): fc1.bias, fc2.bias, head.bias"
+    assert still in run("train", *flags, *steps, "--decay", "layers", "--out", tmp_path / "rule").stderr
+    run("train", *flags, *steps, "--group", "*.bias=weight_decay:0", "--out", tmp_path / "named")
+    assert state_bytes(tmp_path / "rule") == state_bytes(tmp_path / "named")
+    report = json.loads(run("inspect", *flags, "--decay", "layers", "--json").stdout)
+    remarks = {row["fqn"]: row.get("remark", "").split("; ")[-1] for row in report["initializers"] if row["role"] == "trained"}
+    assert {name: text for name, text in remarks.items() if "decay" in text} == {
+        f"{layer}.bias": "weight decay 0 (biases)" for layer in ("fc1", "fc2", "head")}
+    assert any(still in note for note in report["notes"])
+
+
+def test_embeddings_and_norms_do_not_decay(tmp_path):
+    """Their tables have two axes; the last layer of this fixture has a matrix of its own or shares the table."""
+    report = json.loads(run("inspect", GPT, *CE, "--weight-decay", 0.5, "--decay", "layers", "--json").stdout)
+    trained = [row for row in report["initializers"] if row["role"] == "trained"]
+    still = {row["fqn"]: row["remark"].split("; ")[-1] for row in trained if "weight decay 0" in row.get("remark", "")}
+    assert still
+    layers = {row["fqn"] for row in report["gemms"]}
+    for row in trained:
+        assert (row["fqn"] in layers) == (row["fqn"] not in still), row["fqn"]
+    assert "weight decay 0 (of norms)" in still.values() or "weight decay 0 (factors)" in still.values()
+
+
+def test_averages_of_weights_are_told_exported_and_dropped(tmp_path):
+    memory = [json.loads(run("inspect", MLP, *CE, "--ema", decay, "--json").stdout)["memory"] for decay in (0, 0.9)]
+    assert memory[0]["averages"] == 0 and memory[1]["averages"] > 0
+    assert memory[1]["moments"] == memory[0]["moments"]
+    data = write_random(tmp_path / "d.npz", 40)
+    out = tmp_path / "run"
+    done = run("train", MLP, "--data", data, *CE, "--batch-size", 8, "--ema", "0.75,every=2", "--steps", 3, "--out", out)
+    said = f"--ema 0.75: averages of weights: 6 ({memory[1]['averages']} bytes), moved by 1 of 2 updates"
+    assert said in done.stderr
+    done = run("export", out, "--ema", "-o", tmp_path / "w.safetensors")
+    assert "the averages of the weights of step 3" in done.stdout
+    done = run("train", "--resume", "--out", out, "--steps", 4, "--ema", 0)
+    assert "6 averages of weights are dropped" in done.stderr
+    assert "expected a run with --ema" in run("eval", out, "--data", data, "--eval-with", "ema", code=2).stderr
+
+
 def test_init_and_bad_data(tmp_path):
     data = write_random(tmp_path / "d.npz", 8)
     flags = [MLP, "--data", data, *CE, "--batch-size", 8]

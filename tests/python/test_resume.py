@@ -114,6 +114,8 @@ WAYS = {
     "moments of released gradients": ("convnet", ["--moments", "bfloat16", "--release-gradients"]),
     "clipping": ("convnet", ["--clip-norm", 0.1, "--schedule", "linear"]),
     "clipping by the step before": ("convnet", ["--clip-norm", "0.1:previous", "--release-gradients"]),
+    "averages": ("convnet", ["--ema", "0.9,every=2"]),
+    "averages of micro-batches": ("mlp", ["--ema", 0.9, "--master", "split8", "--grad-accum", 2]),
     "groups": ("convnet", ["--group", "bn.*=weight_decay:0,lr_scale:0.5", "--group", "conv.*=lr_scale:0"]),
     "micro": ("mlp", ["--recipe", "delayed,update:micro", "--grad-accum", 2]),
     "layers": ("mlp", ["--recipe", "mxfp8", "--recipe-for", "fc1=delayed", "--recipe-for", "fc2=off", "--recipe-for",

@@ -87,6 +87,7 @@ OPTIONS = {
     "clipped": ["--optimizer", "sgd", "--clip-norm", "0.05:previous", "--lr", 0.1],
     "moments": ["--recipe", "delayed", "--moments", "bfloat16"],
     "moments_hf": ["--optimizer", "adamw_hf", "--weight-decay", 0.01, "--moments", "bfloat16"],
+    "averages": ["--ema", "0.75,every=2", "--weight-decay", 0.1, "--decay", "layers"],
     "layers": ["--recipe", "mxfp8", "--recipe-for", "*.proj=rowwise", "--exclude", "lm_head", "--freeze", "wpe*"],
 }
 

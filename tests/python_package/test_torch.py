@@ -67,6 +67,10 @@ def test_statistics_come_back():
     with_torch(HERE / "torch_statistics.py")
 
 
+def test_averages():
+    with_torch(HERE / "torch_averages.py")
+
+
 def test_losses():
     with_torch(HERE / "torch_losses.py")
 

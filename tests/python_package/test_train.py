@@ -195,6 +195,36 @@ def test_a_better_checkpoint_replaces_the_best(tmp_path):
     assert onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, best=True)["loss"] == best["loss"]
 
 
+def test_averages_are_validated_kept_and_exported(tmp_path):
+    seen = []
+    summary = train(tmp_path / "run", 24, ema="0.9", eval_with="ema", save_best="loss", on_validation=seen.append)
+    assert [event["weights"] for event in seen] == ["ema"] * 3
+    assert summary["val_weights"] == "ema"
+    best = min(seen, key=lambda event: event["loss"])
+    ours = onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, best=True)
+    assert ours["weights"] == "ema" and ours["loss"] == best["loss"]
+    plain = onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, best=True, eval_with="weights")
+    assert "weights" not in plain and plain["loss"] != best["loss"]
+    # Off FP8, a model with the averages computes the loss of a run that reads them.
+    exact = onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, best=True, recipe="off")
+    onnx_fp8.export(tmp_path / "run", tmp_path / "ema.onnx", best=True, ema=True)
+    assert onnx_fp8.evaluate(tmp_path / "ema.onnx", data=digits.VAL, loss="cross_entropy")["loss"] == pytest.approx(
+        exact["loss"], rel=1e-6)
+    onnx_fp8.export(tmp_path / "run", tmp_path / "w.safetensors", best=True)
+    onnx_fp8.export(tmp_path / "run", tmp_path / "ema.safetensors", best=True, ema=True)
+    weights, averages = load_file(tmp_path / "w.safetensors"), load_file(tmp_path / "ema.safetensors")
+    assert weights.keys() == averages.keys()
+    assert all((weights[name] != averages[name]).any() for name in weights)
+
+
+def test_a_run_without_averages_has_none(tmp_path):
+    train(tmp_path / "run", 2)
+    for work in (lambda: onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, eval_with="ema"),
+                 lambda: onnx_fp8.export(tmp_path / "run", tmp_path / "w.safetensors", ema=True)):
+        with pytest.raises(onnx_fp8.OptionError, match="expected a run with `ema`"):
+            work()
+
+
 def test_a_best_checkpoint_needs_a_validation(tmp_path):
     with pytest.raises(onnx_fp8.OptionError, match="`save_best` needs `val_data`"):
         onnx_fp8.train(digits.MODEL, data=digits.TRAIN, out=tmp_path / "run", steps=2, loss="cross_entropy", save_best="loss")

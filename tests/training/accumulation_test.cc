@@ -577,6 +577,26 @@ TEST(Micro, AnOlderCheckpointHadWholeGroups) {
   EXPECT_EQ(tracked, 12);
 }
 
+// The first batches are small: no update reaches big.weight, whose average
+// begins as the weight when one does.
+TEST(Micro, AnAverageBeginsWithItsWeight) {
+  TempDir dir;
+  SessionOptions options = Options(WriteBranching(dir));
+  options.optimizer.ema = 0.75;
+  auto session = TrainingSession::Create(options);
+  for (uint64_t step : {1, 2}) session->Step(Batch(step, 3), 1e-2);
+  EXPECT_FALSE(session->State().tensors.contains("big.weight.ema"));
+  const Tensor first = session->ReadWeights().at("big.weight").Clone();
+  session->Step(Batch(3, 6), 1e-2);
+  const Tensor w = session->ReadWeights().at("big.weight");
+  const Tensor average = session->State().tensors.at("big.weight.ema");
+  for (int64_t i = 0; i < w.size(); ++i) {
+    const float begun = first.data<float>()[i];
+    const float distance = w.data<float>()[i] - begun;
+    ASSERT_EQ(average.data<float>()[i], begun + distance * 0.25f) << i;
+  }
+}
+
 // A tensor of the model that has one of our names.
 TEST(Micro, ATakenNameIsLeftAlone) {
   TempDir dir;

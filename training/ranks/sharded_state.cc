@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "graph/moment_shapes.h"
+#include "optimizers/ema.h"
 #include "optimizers/master_format.h"
 #include "optimizers/optimizer.h"
 
@@ -92,6 +93,7 @@ void ShardedState::Add(const Graph& model, const std::string& parameter,
   shapes_[parameter] = shape;
   owner_of_[parameter] = {parameter};
   owner_of_[StateName(model, parameter + kCorrection)] = {parameter};
+  owner_of_[StateName(model, parameter + kEma)] = {parameter};
   for (const char* moment : kMoments) {
     const std::string hint = parameter + "." + moment;
     owner_of_[StateName(model, hint)] = {parameter};

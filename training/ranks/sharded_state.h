@@ -108,8 +108,8 @@ class ShardedState {
   bool known_ = true;
   std::map<std::string, Shape> rows_;        // parameters that dp divides
   std::map<std::string, AxisSplit> splits_;  // parameters that tp divides
-  // By a parameter in parts, its correction, or the state that is kept for the
-  // moments of any optimizer.
+  // By a parameter in parts, its correction, its average, or the state that is
+  // kept for the moments of any optimizer.
   struct Owner {
     std::string parameter;
     bool scales = false;  // whether the state is scales of codes

@@ -78,6 +78,7 @@ class EvaluationPass {
     if (partial) Fill(layout_, &batch);
     EvalResult result = session_.Eval(batch);
     samples_ += rows;
+    of_averages_ = result.of_averages;
     if (observer_) Show(result.outputs, batch, rows);
     if (!kind_) {
       KeepCause(result);
@@ -99,11 +100,11 @@ class EvaluationPass {
     if (weight > 0) KeepCause(result);
     Sum(result.loss, weight);
     const int64_t count = CountLabels(loss_, output, label);
-    // If each token has a label, the perplexity says the same.
-    if (HasPerplexity(output, label)) {
-      tokens_ += count;
-      perplexity_ = true;
-    } else if (kind_->hits) {
+    const bool tokens = IsLikelihood(loss_) && HasTokens(loss_, output, label);
+    if (tokens) tokens_ += count;
+    perplexity_ |= metrics_.empty() ? tokens : Wants("perplexity");
+    // Of tokens the perplexity says the same.
+    if (metrics_.empty() ? kind_->hits && !tokens : Wants("accuracy")) {
       hits_ += CountHits(loss_, output, label, *evaluator_);
       hits_of_ += count;
     }
@@ -119,13 +120,12 @@ class EvaluationPass {
           e.remark.empty() ? kNoLabelCounts : Concat("; ", kNoLabelCounts);
     }
     e.cause = cause_;
+    e.of_averages = of_averages_;
     if (hits_of_ > 0 && cause_.empty()) {
       e.accuracy = static_cast<double>(hits_) / static_cast<double>(hits_of_);
     }
-    if (perplexity_) {
-      e.perplexity = std::exp(e.loss);
-      e.tokens = tokens_;
-    }
+    if (perplexity_) e.perplexity = std::exp(e.loss);
+    e.tokens = tokens_;
     return e;
   }
 
@@ -153,15 +153,14 @@ class EvaluationPass {
     weight_ += weight;
   }
 
-  bool HasPerplexity(const Tensor& output, const Tensor& label) const {
-    return kind_->likelihood && loss_.class_weights.empty() &&
-           loss_.label_smoothing.value_or(0) == 0 &&
-           HasTokens(loss_, output, label);
+  bool Wants(const char* metric) const {
+    return std::ranges::count(metrics_, metric) > 0;
   }
 
   TrainingSession& session_;
   const DataLayout& layout_;
   const OutputObserver& observer_;
+  const std::vector<std::string>& metrics_ = session_.Options().metrics;
   LossSpec loss_;
   const LossKind* kind_;  // null: the model computes its own loss
   std::unique_ptr<Evaluator> evaluator_ = MakeEvaluator();
@@ -172,6 +171,7 @@ class EvaluationPass {
   int64_t hits_of_ = 0;
   int64_t tokens_ = 0;
   bool perplexity_ = false;
+  bool of_averages_ = false;
   std::string remark_, cause_;
 };
 

@@ -125,6 +125,7 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
   for (const auto& [name, value] : metrics.measures) {
     Add(line, "val_" + name, value);
   }
+  if (metrics.of_averages) line["val_weights"] = "ema";
   if (metrics.stops_early) line["stopped_early"] = true;
   AppendLine(line.dump() + "\n");
 }

@@ -31,6 +31,7 @@ struct ValidationMetrics {
   std::optional<double> val_accuracy;
   std::optional<double> val_perplexity;
   std::map<std::string, double> measures;  // written as val_NAME
+  bool of_averages = false;                // val_weights: "ema" if true
   bool stops_early = false;                // written only if true
 };
 

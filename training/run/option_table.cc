@@ -134,10 +134,11 @@ const Option kOptions[] = {
         "decay of the weights (default: 0.01 for adamw, else 0)", "",
         {.min = 0}),
     Row("Optimizer", "decay", kChoice,
-        "the weights that `weight_decay` is for: all, or matrices, which have "
-        "two axes or more, so that norms and biases keep their size; a "
-        "weight_decay of `group` counts instead",
-        "all", {.choices = "all|matrices"}),
+        "the weights that `weight_decay` is for: all; layers, whose nodes are "
+        "products, convolutions and recurrent layers, so that norms, biases "
+        "and embeddings keep their size; or matrices, which have two axes or "
+        "more; a weight_decay of `group` counts instead",
+        "all", {.choices = "all|layers|matrices"}),
     Row("Optimizer", "betas", kList, "of Adam and AdamW", "0.9,0.999"),
     Row("Optimizer", "eps", kNumber, "of Adam and AdamW", "1e-8", {.min = 0}),
     Row("Optimizer", "momentum", kNumber, "of SGD", "0", {.min = 0}),
@@ -154,6 +155,11 @@ const Option kOptions[] = {
         "how trained weights are kept: split8 in 3 bytes, bfloat16 in 2, "
         "rounded stochastically, split as a bfloat16 and the rest of the float",
         "float32", {.names = [] { return Barred(MasterFormats()); }}),
+    Row("Optimizer", "ema", kText,
+        "D or D,every=N: keep an exponential moving average of each trained "
+        "weight, with the decay D, which every Nth update moves (`eval_with`); "
+        "0: none",
+        "0"),
     Row("Optimizer", "release_gradients", kSwitch,
         "update each weight as soon as its gradient is known, and free the "
         "gradient: elements whose gradient is not finite keep their values"),
@@ -353,6 +359,14 @@ const Option kOptions[] = {
     Row("External", "external_data", kSwitch,
         "write weights beside the model, to OUT.onnx.data, as is done anyway "
         "beyond 2 GiB"),
+    Row("Evaluation", "metrics", kList,
+        "numbers of validations and `eval()` beside the loss: accuracy, "
+        "perplexity (default: the accuracy, or of tokens the perplexity)",
+        "", {.field = &O::metrics}),
+    Row("Evaluation", "eval_with", kChoice,
+        "of a run with `ema`: what validations and `eval()` read, the weights "
+        "or their averages",
+        "weights", {.choices = "weights|ema", .field = &O::eval_with}),
     Row("Best", "best", kSwitch,
         "of a run with `save_best`: the best checkpoint, in place of the "
         "newest"),

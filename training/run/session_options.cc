@@ -111,6 +111,25 @@ void ReadClipNorm(const std::string& text, OptimizerSpec* spec) {
   spec->clip_norm = norm;
 }
 
+// "0.999" or "0.999,every=10".
+void ReadEma(const std::string& text, OptimizerSpec* spec) {
+  constexpr std::string_view kEvery = ",every=";
+  const size_t split = text.find(kEvery);
+  const double decay =
+      RealIn(std::string_view(text).substr(0, split)).value_or(-1);
+  int64_t every = 1;
+  const bool reads = split == std::string::npos ||
+                     ReadNumber(text.substr(split + kEvery.size()), &every);
+  if (!(decay >= 0 && decay < 1) || !reads || every < 1) {
+    throw OptionError(
+        "`ema`: expected D or D,every=N with a decay D of at least 0 and below "
+        "1 and N of at least 1, got " +
+        text);
+  }
+  spec->ema = decay;
+  spec->ema_every = every;
+}
+
 std::vector<float> ReadWeights(const std::string& file) {
   TensorMap arrays = ReadArrays(file);
   Check(arrays.size() == 1, "[", file,
@@ -284,6 +303,7 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
                         .moments = options.Text("moments"),
                         .master = options.Text("master")};
   ReadClipNorm(options.Text("clip_norm"), &spec);
+  ReadEma(options.Text("ema"), &spec);
   const std::vector<std::string> betas = options.List("betas");
   if (betas.size() != 2) {
     throw OptionError(Concat(

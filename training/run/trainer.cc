@@ -366,6 +366,7 @@ class Trainer {
     metrics.val_accuracy = e.accuracy;
     metrics.val_perplexity = e.perplexity;
     metrics.measures = e.measures;
+    metrics.of_averages = e.of_averages;
     metrics.stops_early = early_.Ends() && session_.step() < spec_.steps;
     Record(metrics);
     events_.ValidationDone(session_.step(), spec_.steps, e);
@@ -495,11 +496,13 @@ void CheckSaveBest(const TrainingSession& session, const Dataset& validation,
   const LossSpec loss = session.Loss();
   const LossKind* kind = FindLoss(loss.kind);
   const bool tokens = kind && AreTokens(*kind, validation, loss.label);
-  if (kind && kind->hits && !tokens) return;
+  const bool counted =
+      std::ranges::count(session.Options().metrics, "accuracy") > 0;
+  if (kind && kind->hits && (!tokens || counted)) return;
   throw OptionError(
       Concat("`save_best`: expected loss, got accuracy, which is not known of ",
              kind ? loss.kind : "a model that computes its own loss",
-             tokens ? " for each token" : ""));
+             tokens ? " for each token unless `metrics` asks for it" : ""));
 }
 
 void CheckNames(const TrainingSession& session) {

@@ -35,6 +35,7 @@ bool PlanKey::Fits(const PlanKey& wanted) const {
   return kind == wanted.kind && input_gradients == wanted.input_gradients &&
          shapes == wanted.shapes && sums == wanted.sums &&
          has_loss == wanted.has_loss && label == wanted.label &&
+         averages == wanted.averages &&
          std::ranges::includes(wanted.values, values);
 }
 

@@ -37,7 +37,8 @@ struct PlanKey {
   InputValues values = {};                   // of inputs that decided something
   MicroSums sums = {};                       // of kApply
   bool has_loss = true;  // false: kEval without the label of the session's loss
-  std::optional<LabelType> label = {};  // that the loss reads
+  std::optional<LabelType> label = {};               // that the loss reads
+  std::map<std::string, std::string> averages = {};  // as StepSource's
 
   // Whether a plan for this key serves `wanted`, which may name more values.
   bool Fits(const PlanKey& wanted) const;

@@ -24,6 +24,7 @@
 #include "training/session/started_steps.h"
 #include "training/session/step_results.h"
 #include "training/session/step_room.h"
+#include "training/state/averages.h"
 #include "training/state/checkpoint.h"
 #include "training/state/frozen_weights.h"
 #include "training/state/masters.h"
@@ -54,7 +55,8 @@ bool IsLargeWeight(const Value& value) {
   constexpr int64_t kLarge = 1 << 18;
   const bool weight =
       value.role == Role::kParameter || value.role == Role::kFrozen ||
-      value.role == Role::kMoment || value.role == Role::kCorrection;
+      value.role == Role::kMoment || value.role == Role::kAverage ||
+      value.role == Role::kCorrection;
   return weight && NumElements(*value.shape) >= kLarge;
 }
 
@@ -90,6 +92,7 @@ class Session : public TrainingSession {
                                ranks ? ranks->shard_rank() : 0)),
         masters_(*model_.graph, model_.step != nullptr, options_.optimizer,
                  source_.frozen_halves),
+        averages_(*model_.graph, model_.step != nullptr, options_),
         state_(*provider_,
                StatePlacesOf(options_, provider_->device(), *model_.graph)),
         layout_(model_.graph.get(), &state_),
@@ -178,7 +181,10 @@ class Session : public TrainingSession {
 
   EvalResult Eval(const TensorMap& feeds) override {
     PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
-    return EvalResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
+    EvalResult result =
+        EvalResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
+    result.of_averages = !planned.key.averages.empty();
+    return result;
   }
 
   GradientResult Gradients(const TensorMap& feeds,
@@ -348,17 +354,17 @@ class Session : public TrainingSession {
   void ExportOnnx(const std::string& path, bool external_data,
                   const std::string& into) override {
     const bool as_kept = model_.step && into.empty();
-    ExportModel(model_, as_kept ? Kept() : Weights(), path, {external_data},
+    ExportModel(model_, as_kept ? Kept() : Exported(), path, {external_data},
                 into);
   }
 
   void ExportAdapter(const std::string& folder) override {
-    ExportAdapters(model_, Weights(), folder);
+    ExportAdapters(model_, Exported(), folder);
   }
 
   std::vector<std::string> ExportSafetensors(const std::string& path) override {
     Settle();
-    return ExportTorch(model_, Weights(), state_, counts_.tracked, path);
+    return ExportTorch(model_, Exported(), state_, counts_.tracked, path);
   }
 
  private:
@@ -455,11 +461,11 @@ class Session : public TrainingSession {
       state_.Set(value->name, value->data);
     }
     CheckWeights(*checkpoint, Kept(), folder);
-    size_t dropped = 0;
+    std::string dropped;
     if (!model_.step) {
       const SourceMap weights = Weights();
       dropped =
-          DropMoments(weights, *model_.graph, options_.optimizer, checkpoint);
+          DropUnkept(weights, *model_.graph, options_.optimizer, checkpoint);
       CheckMoments(*checkpoint, weights, options_.optimizer, folder);
     }
     TakeParts(checkpoint, sharded_);
@@ -491,10 +497,7 @@ class Session : public TrainingSession {
     step_done_ = false;
     plans_.Clear();
     EraseStateNotes(&notes);
-    if (dropped > 0) {
-      AddRemark(Concat("`optimizer=", options_.optimizer.kind, "`: ", dropped,
-                       " moments of the optimizer before are dropped"));
-    }
+    AddRemark(dropped);
     return notes;
   }
 
@@ -529,6 +532,7 @@ class Session : public TrainingSession {
                 ValuesOf(*model_.graph, feeds)};
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
+    if (kind == StepKind::kEval) key.averages = averages_.ToRead(state_);
     return Planned(key, [&](const std::optional<MemoryFit>& fit) {
       return NewPlan(key, input_gradients, fit);
     });
@@ -686,6 +690,7 @@ class Session : public TrainingSession {
     const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
     if (!key.has_loss) source.loss.kind.clear();
+    source.averages = key.averages;
     if (fit) ApplyChoice(ChoiceOf(*fit), &source);
     PlannedStep planned;
     planned.fit = fit;
@@ -702,10 +707,7 @@ class Session : public TrainingSession {
       // Earlier plans for evaluation may have another layout.
       plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
-      AddRemark(planned.step.recomputed);
-      AddRemark(planned.step.moments);
-      AddRemark(planned.step.masters);
-      AddRemark(planned.step.frozen_weights);
+      for (const auto& remark : planned.step.Remarks()) AddRemark(remark);
     }
     planned.key = std::move(key);
     return planned;
@@ -814,6 +816,7 @@ class Session : public TrainingSession {
 
   void Execute(PlannedStep& planned, const TensorMap& feeds, uint64_t draw,
                StartedStep* started) {
+    averages_.Begin(*planned.step.graph, masters_, &state_);
     state_.AddOutside(planned.executor->plan());
     TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
     started->reports.emplace_back(planned.report,
@@ -876,8 +879,7 @@ class Session : public TrainingSession {
     return Planned(key, [&](const std::optional<MemoryFit>&) {
       PlannedStep apply;
       apply.step = BuildApplyGraph(source_, key.sums, layout_.get());
-      AddRemark(apply.step.moments);
-      AddRemark(apply.step.masters);
+      for (const auto& remark : apply.step.Remarks()) AddRemark(remark);
       apply.key = key;
       return apply;
     });
@@ -936,6 +938,11 @@ class Session : public TrainingSession {
 
   SourceMap Weights() const { return masters_.Decoded(Kept()); }
 
+  // By `eval_with`.
+  SourceMap Exported() const {
+    return averages_.Exported(Weights(), sharded_, state_);
+  }
+
   SessionOptions options_;
   std::unique_ptr<ExecutionProvider> provider_;
   const MeshRanks* ranks_;  // null: this process trains alone
@@ -947,6 +954,7 @@ class Session : public TrainingSession {
   std::unique_ptr<Profiler> profiler_;
   const StepSource source_;
   const Masters masters_;
+  const Averages averages_;
   FrozenWeights frozen_;
   StateStore state_;
   RunLayout layout_;

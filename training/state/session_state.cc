@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/joined.h"
+#include "optimizers/ema.h"
 #include "optimizers/optimizer.h"
 #include "training/state/carry_scales.h"
 #include "training/state/masters.h"
@@ -170,22 +171,34 @@ void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
   }
 }
 
-size_t DropMoments(const SourceMap& weights, const Graph& model,
-                   const OptimizerSpec& spec, Checkpoint* checkpoint) {
+std::string DropUnkept(const SourceMap& weights, const Graph& model,
+                       const OptimizerSpec& spec, Checkpoint* checkpoint) {
   const std::vector<std::string> kept = MomentsOf(spec);
-  const auto drop = [&](const std::string& name) {
+  const auto drop = [&](const std::string& hint) {
+    const std::string name = StateName(model, hint);
     return checkpoint->state.erase(name) + checkpoint->shards.erase(name);
   };
-  size_t dropped = 0;
+  size_t moments = 0, averages = 0;
   for (const auto& [weight, source] : weights) {
     for (const char* moment : kMoments) {
       if (std::ranges::count(kept, moment) > 0) continue;
       const std::string hint = weight + "." + moment;
-      dropped += drop(StateName(model, hint));
-      drop(StateName(model, hint + kMomentScale));
+      moments += drop(hint);
+      drop(hint + kMomentScale);
     }
+    if (spec.ema == 0) averages += drop(weight + kEma);
   }
-  return dropped;
+  if (spec.ema == 0) drop(kAveraged);
+  std::string remark;
+  if (moments > 0) {
+    remark = Concat("`optimizer=", spec.kind, "`: ", moments,
+                    " moments of the optimizer before are dropped");
+  }
+  if (averages > 0) {
+    remark += Concat(remark.empty() ? "" : "; ", "without `ema`: ", averages,
+                     " averages of weights are dropped");
+  }
+  return remark;
 }
 
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {

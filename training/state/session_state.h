@@ -55,11 +55,12 @@ void CheckWeights(const Checkpoint& checkpoint, const SourceMap& kept,
 // another format than `spec` does.
 void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
                   const OptimizerSpec& spec, const std::string& where);
-// Takes moments of these weights that the optimizer of `spec` does not keep out
-// of the checkpoint, and returns how many: nothing would change them any more.
-// `model`: names the moments.
-size_t DropMoments(const SourceMap& weights, const Graph& model,
-                   const OptimizerSpec& spec, Checkpoint* checkpoint);
+// Takes out of the checkpoint moments of these weights that the optimizer of
+// `spec` does not keep, and averages if it keeps none: nothing would change
+// them any more. Returns a remark about them; "": there are none. `model`:
+// names them.
+std::string DropUnkept(const SourceMap& weights, const Graph& model,
+                       const OptimizerSpec& spec, Checkpoint* checkpoint);
 // All tensors of the checkpoint become the parts that this rank keeps, in
 // checkpoint->state.
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded);

@@ -9,10 +9,18 @@
 
 namespace onnx_fp8 {
 
+std::map<std::string, WeightUse> UsesThatDecide(const OptimizerSpec& spec,
+                                                const Graph& model) {
+  if (spec.decay != kDecayOfLayers) return {};
+  return WeightUses(model);
+}
+
 std::string DecayNote(const OptimizerSpec& spec, const Graph& model,
                       const ParameterNames& names) {
   if (spec.decay == kDecayOfAll) return "";
+  const auto uses = UsesThatDecide(spec, model);
   std::vector<std::string> still;
+  std::map<WeightUse, int64_t> kinds;
   int64_t trained = 0;
   for (const Value* value : model.Initializers()) {
     if (value->role != Role::kParameter) continue;
@@ -20,12 +28,20 @@ std::string DecayNote(const OptimizerSpec& spec, const Graph& model,
     auto known = names.find(value->name);
     const std::string& fqn =
         known == names.end() ? value->name : known->second.fqn;
-    if (DecayOf(spec, fqn, value->name, *value->shape) == 0) {
+    const auto it = uses.find(value->name);
+    const WeightUse use = it == uses.end() ? WeightUse::kLayer : it->second;
+    if (DecayOf(spec, fqn, value->name, *value->shape, use) == 0) {
       still.push_back(fqn);
+      if (it != uses.end()) ++kinds[use];
     }
   }
+  std::string counts;
+  for (const auto& [use, count] : kinds) {
+    counts += Concat(counts.empty() ? " (" : ", ", count, " ", Name(use));
+  }
+  if (!counts.empty()) counts += ")";
   return Concat("`decay=", spec.decay, "`: ", still.size(), " of ", trained,
-                " trained tensors do not decay",
+                " trained tensors do not decay", counts,
                 WeightDecayOf(spec) == 0 ? " (`weight_decay` is 0)" : "",
                 still.empty() ? "" : ": ", Joined(still));
 }

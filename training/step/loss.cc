@@ -339,6 +339,12 @@ const LossKind* FindLoss(std::string_view kind) {
   return row == std::end(kLosses) ? nullptr : row;
 }
 
+bool IsLikelihood(const LossSpec& loss) {
+  const LossKind* kind = FindLoss(loss.kind);
+  return kind && kind->likelihood && loss.class_weights.empty() &&
+         loss.label_smoothing.value_or(0) == 0;
+}
+
 std::optional<std::string> OwnOutput(std::string_view kind) {
   if (!kind.starts_with(kOutputKind)) return std::nullopt;
   return std::string(kind.substr(kOutputKind.size()));

@@ -27,7 +27,7 @@ struct LossKind {
   // A bool for each label: whether the output is right. Null: outputs of this
   // loss are not right or wrong. Output and label keep their own types.
   Value* (*hits)(Builder& b, const LossOperands& of) = nullptr;
-  // Whether exp(loss) is a perplexity if each token has a label.
+  // Whether exp(loss) is a perplexity (IsLikelihood).
   bool likelihood = false;
   // Whether labels may also be probabilities of the classes.
   bool soft = false;
@@ -38,6 +38,10 @@ struct LossKind {
 // The row with this name; null if there is none, as for "", "output:NAME" and
 // files.
 const LossKind* FindLoss(std::string_view kind);
+
+// Whether exp(loss) is a perplexity: weights of classes and smoothed labels
+// make other means.
+bool IsLikelihood(const LossSpec& loss);
 
 // NAME of "output:NAME", the kind of a loss that the model computes.
 std::optional<std::string> OwnOutput(std::string_view kind);

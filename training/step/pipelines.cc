@@ -283,6 +283,12 @@ Passes CollectivePasses(const StepSource& source) {
   return list;
 }
 
+Passes AveragePasses(StepBuilder& step, const StepSource& source,
+                     StepKind kind) {
+  if (kind != StepKind::kEval || source.averages.empty()) return {};
+  return {{"ReadAverages", [&](Graph& g) { step.ReadAverages(g); }}};
+}
+
 Passes MasterPasses(StepBuilder& step, const StepSource& source) {
   if (!KeepsHalves(source.optimizer)) return {};
   return {{"StoreMasters", [&](Graph& g) { step.StoreMasters(g); }}};
@@ -637,6 +643,7 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   if (kind == StepKind::kTrain && source.optimizer.release_gradients) {
     list.push_back({"RunUpdatesEarly", RunUpdatesEarly});
   }
+  Append(&list, AveragePasses(step, source, kind));
   Append(&list, MasterPasses(step, source));
   Append(&list, FrozenPasses(step, source));
   source.runner->Run(list, step.graph());

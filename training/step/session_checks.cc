@@ -49,12 +49,51 @@ void CheckPrimaryWeights(const SessionOptions& options) {
   }
 }
 
+void CheckAverages(const SessionOptions& options, bool is_step) {
+  if (options.eval_with == "weights") return;
+  if (options.eval_with != "ema") {
+    throw OptionError(Concat("`eval_with`: expected weights or ema, got ",
+                             options.eval_with));
+  }
+  if (is_step) {
+    throw OptionError(
+        "`eval_with=ema`: expected a model, got a training step in a file, "
+        "which reads its weights");
+  }
+  if (options.optimizer.ema == 0) {
+    throw OptionError(
+        "`eval_with=ema`: expected a run with `ema`, got one that keeps no "
+        "averages of weights");
+  }
+}
+
 }  // namespace
 
-void CheckSettings(const SessionOptions& options) {
+void CheckSettings(const SessionOptions& options, bool is_step) {
   CheckLossScaling(options.loss_scaling);
   CheckRelease(options);
   CheckPrimaryWeights(options);
+  CheckAverages(options, is_step);
+}
+
+void CheckMetrics(const SessionOptions& options, const LossSpec& loss) {
+  const LossKind* kind = FindLoss(loss.kind);
+  for (const std::string& metric : options.metrics) {
+    if (metric != "accuracy" && metric != "perplexity") {
+      throw OptionError(Concat(
+          "`metrics`: expected accuracy or perplexity, got \"", metric, "\""));
+    }
+    const bool known =
+        metric == "accuracy" ? kind && kind->hits : kind && IsLikelihood(loss);
+    if (known || loss.kind.empty()) continue;
+    throw OptionError(
+        Concat("`metrics`: expected numbers of the loss, got ", metric,
+               ", which is not known of ",
+               kind ? loss.kind : "a model that computes its own loss",
+               kind && kind->likelihood ? " with `class_weights` or "
+                                          "`label_smoothing`"
+                                        : ""));
+  }
 }
 
 void CheckFrozen(const SessionOptions& options, bool is_step,

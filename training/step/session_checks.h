@@ -12,9 +12,13 @@
 namespace onnx_fp8 {
 
 // Checks combinations of settings that do not depend on the model or the
-// device, for all commands that build a step. Errors: OptionError;
-// CheckLossScaling's.
-void CheckSettings(const SessionOptions& options);
+// device, for all commands that build a step. `is_step`: the model is a
+// training step in a file. Errors: OptionError; CheckLossScaling's.
+void CheckSettings(const SessionOptions& options, bool is_step);
+
+// Errors: OptionError, if `metrics` has another word, or the loss lacks one of
+// them.
+void CheckMetrics(const SessionOptions& options, const LossSpec& loss);
 
 // Checks the option `frozen`. `is_step`: the model is a training step in a
 // file. Errors: OptionError.

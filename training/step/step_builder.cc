@@ -360,6 +360,12 @@ void StepBuilder::Outputs(Graph& graph) {
   step_.outputs.clear();
 }
 
+void StepBuilder::ReadAverages(Graph& graph) {
+  for (const auto& [weight, average] : source_.averages) {
+    if (Value* value = graph.Find(weight)) graph.Rename(value, average);
+  }
+}
+
 void StepBuilder::StoreMasters(Graph& graph) {
   std::vector<Value*> weights;
   int64_t others = 0;
@@ -475,6 +481,7 @@ void StepBuilder::Optimize(const std::vector<ParameterGradient>& parameters,
       [this](const std::string& hint) { return StateName(hint); }, condition,
       source_.seed);
   step_.moments = MomentsRemark(parameters);
+  step_.averages = AveragesRemark();
   if (loss_scale_.scale) {
     UpdateLossScale(graph, loss_scale_, source_.loss_scaling, made.finite);
     Value* used =
@@ -573,6 +580,7 @@ ParameterGradient StepBuilder::GradientOf(Value* param, Value* grad) const {
   const std::string& name = param->name;
   const Shape& whole = *source_.model->Find(name)->shape;
   const AxisSplit* split = SplitOf(name);
+  const auto use = source_.uses.find(name);
   return {
       .param = param,
       .grad = grad,
@@ -580,7 +588,8 @@ ParameterGradient StepBuilder::GradientOf(Value* param, Value* grad) const {
       .divided_by = DividedBy(name),
       .places = PlacesIn(name),
       .whole = whole,
-      .cuts_blocks = split && CutsMomentBlocks(whole, *split, source_.mesh.tp)};
+      .cuts_blocks = split && CutsMomentBlocks(whole, *split, source_.mesh.tp),
+      .use = use == source_.uses.end() ? WeightUse::kLayer : use->second};
 }
 
 std::string StepBuilder::MomentsRemark(
@@ -611,6 +620,23 @@ std::string StepBuilder::MomentsRemark(
                    kMomentBlock, " elements");
   }
   return text;
+}
+
+std::string StepBuilder::AveragesRemark() const {
+  const OptimizerSpec& spec = source_.optimizer;
+  if (spec.ema == 0) return "";
+  int64_t averages = 0;
+  size_t bytes = 0;
+  for (const Value* value : step_.graph->Initializers()) {
+    if (value->role != Role::kAverage) continue;
+    ++averages;
+    bytes += BytesOf(*value);
+  }
+  return Concat("`ema=", spec.ema, "`: averages of weights: ", averages, " (",
+                bytes, " bytes), moved by ",
+                spec.ema_every == 1
+                    ? std::string("each update")
+                    : Concat("1 of ", spec.ema_every, " updates"));
 }
 
 // How many frozen weights live in each way, and their bytes.

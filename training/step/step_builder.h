@@ -57,6 +57,7 @@ class StepBuilder {
   void UpdateFromSums(Graph& graph);
   void Statistics(Graph& graph);
   void Outputs(Graph& graph);
+  void ReadAverages(Graph& graph);  // in place of weights
   void StoreMasters(Graph& graph);  // the last ones
   void StoreFrozen(Graph& graph);
 
@@ -105,6 +106,8 @@ class StepBuilder {
   // What is said of moments that are codes: which ones are none. "": nothing.
   std::string MomentsRemark(
       const std::vector<ParameterGradient>& parameters) const;
+  // How many averages there are, and their bytes. "": none.
+  std::string AveragesRemark() const;
   std::string FrozenRemark() const;
   Value* AmaxOfAllRanks(Value* amax) const;
   Value* AddSum(const std::string& hint, DType dtype, const Shape& shape);

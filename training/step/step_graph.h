@@ -22,6 +22,7 @@
 #include "graph/passes/recompute.h"
 #include "graph/passes/recompute_auto.h"
 #include "graph/passes/specialize.h"
+#include "graph/weight_uses.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/sharding.h"
 #include "providers/report/memory_report.h"
@@ -111,6 +112,10 @@ struct StepSource {
   // bfloat16s where nothing else is said of them.
   std::string frozen = "float32";
   std::set<std::string> frozen_halves = {};
+  // For kEval: weights → the state that is read in their place, their averages.
+  std::map<std::string, std::string> averages = {};
+  // Of the model's parameters, where weight decay depends on it.
+  std::map<std::string, WeightUse> uses = {};
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later
@@ -160,6 +165,7 @@ struct StepGraph {
   std::string recomputed;  // what the backward computes again; "": nothing
   std::string moments;     // a remark about how moments are kept; "": nothing
   std::string masters;     // the same of weights
+  std::string averages;    // the same of averages of weights
   // State that holds FP8 copies of weights, and a remark about it.
   std::vector<std::string> weight_copies;
   std::string primary_weights;
@@ -175,6 +181,15 @@ struct StepGraph {
   std::string whole_tokens;
   // Parts of initializers on that axis; constants, too.
   std::map<std::string, AxisSplit> splits;
+
+  // What users should know of the graph. (The remark about primary weights
+  // follows when the graph fits a provider.)
+  std::vector<std::string> Remarks() const {
+    std::vector<std::string> remarks = {recomputed, moments, masters, averages,
+                                        frozen_weights};
+    std::erase(remarks, "");
+    return remarks;
+  }
 };
 
 // Any kind but kApply. `shapes`: of every input of the model, all sizes known.

@@ -62,6 +62,11 @@ std::string GroupsText(const SessionOptions& o) {
   return Text(words);
 }
 
+std::string EmaText(const OptimizerSpec& spec) {
+  if (spec.ema_every == 1) return Text(spec.ema);
+  return Concat(Text(spec.ema), ",every=", spec.ema_every);
+}
+
 std::string Recipes(const SessionOptions& o) {
   std::vector<std::string> words;
   for (const auto& [glob, recipe] : o.filter.recipes) {
@@ -108,6 +113,7 @@ constexpr Setting kSettings[] = {
      [](Options o) { return Text(o.optimizer.release_gradients); }},
     {"moments", [](Options o) { return o.optimizer.moments; }},
     {"master", [](Options o) { return o.optimizer.master; }},
+    {"ema", [](Options o) { return EmaText(o.optimizer); }},
     {"groups", GroupsText, "group"},
     {"dtype", [](Options o) { return Text(o.dtype); }},
     {"loss_scale", [](Options o) { return Text(o.loss_scaling.init); }},
@@ -136,7 +142,7 @@ bool IsNewer(std::string_view option) {
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
          option == "moments" || option == "master" || option == "decay" ||
-         option == "grad_accum_by";
+         option == "ema" || option == "grad_accum_by";
 }
 
 constexpr char kAdvice[] =

@@ -214,6 +214,11 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   const std::string decay =
       DecayNote(options.optimizer, *model->graph, model->names);
   if (!decay.empty()) model->notes.push_back(decay);
+  if (options.eval_with == "ema") {
+    model->notes.push_back(
+        "`eval_with=ema`: evaluation reads the averages of weights, once an "
+        "update has moved them; running statistics are not averaged");
+  }
   std::vector<std::string> codes;
   for (const Value* value : model->graph->Initializers()) {
     bool read = std::ranges::any_of(value->uses, [&](const Node* node) {
@@ -304,7 +309,8 @@ StepSource MakeStepSource(const SessionOptions& options,
                           const Evaluator& evaluator, PassRunner& runner,
                           const Mesh& mesh, int64_t tensor_rank,
                           int64_t shard_rank) {
-  CheckSettings(options);
+  CheckSettings(options, model.step != nullptr);
+  CheckMetrics(options, model.loss);
   if (!model.step) CheckAccumulation(options, model.loss);
   RequireWholeLayers(model, mesh);
   StepSource source{
@@ -344,6 +350,7 @@ StepSource MakeStepSource(const SessionOptions& options,
   }
   if (!model.step) {
     source.masters = WeightsToKeepAsHalves(*model.graph, options.optimizer);
+    source.uses = UsesThatDecide(options.optimizer, *model.graph);
   }
   CheckPatterns(source);
   return source;

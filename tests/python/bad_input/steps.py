@@ -295,6 +295,7 @@ contradicts("another_recipe", "its --recipe is i:dyn_ten_e4m3,w:dyn_ten_e4m3,go:
 contradicts("another_optimizer", "its --optimizer is adamw, got sgd", given=["--optimizer", "sgd"])
 contradicts("other_moments", "its --moments is float32, got bfloat16", given=["--moments", "bfloat16"])
 contradicts("other_masters", "its --master is float32, got split8", given=["--master", "split8"])
+contradicts("other_averages", "its --ema is 0, got 0.9", given=["--ema", 0.9])
 contradicts("another_decay", "its --weight-decay is 0.01, got 0", given=["--weight-decay", 0])
 contradicts("another_norm", "its --clip-norm is 0, got 1:previous", given=["--clip-norm", "1:previous"])
 contradicts("another_accumulation", "its --grad-accum is 1, got 2", given=["--grad-accum", 2])
