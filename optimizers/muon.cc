@@ -56,8 +56,8 @@ Value* AppendMuon(Builder& b, const Update& update, const OptimizerSpec& spec) {
   const MuonSettings& muon = spec.muon;
   const Moment buffer = AddMoment(b.graph(), update, kMomentumBuffer);
   Value* old = Decoded(b, update, buffer);
-  Value* share = b.Mul(update.grad_scale,
-                       b.Scalar(1 - muon.momentum, update.grad_scale));
+  Value* share =
+      b.Mul(update.grad_scale, b.Scalar(1 - muon.momentum, update.grad_scale));
   Value* grad = b.Cast(update.grad, update.param->dtype);
   Value* part = b.Mul(grad, b.Cast(share, grad->dtype));
   part->producer->metadata[kGradientOf] = update.param->name;
@@ -65,8 +65,8 @@ Value* AppendMuon(Builder& b, const Update& update, const OptimizerSpec& spec) {
   Value* next = b.Add(decayed(old), part);
   Value* x = muon.nesterov ? b.Add(decayed(next), part) : next;
   if (update.of.to_whole) x = update.of.to_whole(b, x);
-  Value* norm = b.Op(
-      "Sqrt", {b.Op("ReduceSumSquare", {x}, {{"keepdims", int64_t{0}}})});
+  Value* norm =
+      b.Op("Sqrt", {b.Op("ReduceSumSquare", {x}, {{"keepdims", int64_t{0}}})});
   // One element that is not finite would spoil the whole matrix.
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Value* finite = b.Op("Less", {norm, b.Scalar(kInfinity, norm)});

@@ -27,6 +27,7 @@
 #include "training/state/masters.h"
 #include "training/step/decay_note.h"
 #include "training/step/fit_memory.h"
+#include "training/step/hidden_matrices.h"
 #include "training/step/paper_step.h"
 #include "training/step/pipelines.h"
 #include "training/step/place_state.h"
@@ -159,6 +160,11 @@ class Reporter {
       const std::string decay =
           DecayNote(options_.optimizer, *model_.graph, model_.names);
       if (!decay.empty()) report_.notes.push_back(decay);
+      taken_ = TakenByOptimizer(options_.optimizer, options_.loss,
+                                *model_.graph, model_.names);
+      const std::string taken =
+          TakenNote(options_.optimizer, taken_, model_.names);
+      if (!taken.empty()) report_.notes.push_back(taken);
     }
     if (!options.scales.empty())
       model_.scales = ReadStaticScales(options.scales);
@@ -294,10 +300,22 @@ class Reporter {
                        const ParameterName& torch) const {
     const OptimizerSpec& spec = options_.optimizer;
     if (row.value->role != Role::kParameter) return torch.remark;
+    std::vector<std::string> words;
+    if (!torch.remark.empty()) words.push_back(torch.remark);
     const double decay = DecayOf(spec, torch.fqn, row.name, *row.value->shape);
-    if (decay == WeightDecayOf(spec)) return torch.remark;
-    return Concat(torch.remark, torch.remark.empty() ? "" : "; ",
-                  "weight decay ", decay);
+    if (decay != WeightDecayOf(spec)) {
+      words.push_back(Concat("weight decay ", decay));
+    }
+    auto taken = taken_.find(row.name);
+    if (taken != taken_.end() && taken->second != TakenAs::kMatrix) {
+      words.push_back(
+          Concat("takes ", RestOf(spec), " (", Reason(taken->second), ")"));
+    }
+    std::string text;
+    for (const std::string& word : words) {
+      text += (text.empty() ? "" : "; ") + word;
+    }
+    return text;
   }
 
   void AddStandInLoss() {
@@ -598,6 +616,7 @@ class Reporter {
   TrainingModel model_;  // its step is null: the file is none, or unfit
   Written written_ = Written::kNo;
   std::vector<InitializerReport> initializers_;
+  std::map<std::string, TakenAs> taken_;  // see TakenByOptimizer
   InputValues values_;
   ModelReport report_;
 };

@@ -19,6 +19,7 @@
 #include "training/step/decay_note.h"
 #include "training/step/given_weights.h"
 #include "training/step/gradient_registry.h"
+#include "training/step/hidden_matrices.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
 #include "training/step/read_init.h"
@@ -214,6 +215,12 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
   const std::string decay =
       DecayNote(options.optimizer, *model->graph, model->names);
   if (!decay.empty()) model->notes.push_back(decay);
+  const std::string taken =
+      TakenNote(options.optimizer,
+                TakenByOptimizer(options.optimizer, model->loss, *model->graph,
+                                 model->names),
+                model->names);
+  if (!taken.empty()) model->notes.push_back(taken);
   std::vector<std::string> codes;
   for (const Value* value : model->graph->Initializers()) {
     bool read = std::ranges::any_of(value->uses, [&](const Node* node) {
@@ -344,6 +351,11 @@ StepSource MakeStepSource(const SessionOptions& options,
   }
   if (!model.step) {
     source.masters = WeightsToKeepAsHalves(*model.graph, options.optimizer);
+    RequireWholeMatrices(options.optimizer, mesh);
+    for (const auto& [name, as] : TakenByOptimizer(
+             options.optimizer, model.loss, *model.graph, model.names)) {
+      if (as != TakenAs::kMatrix) source.of_rest.insert(name);
+    }
   }
   CheckPatterns(source);
   return source;
