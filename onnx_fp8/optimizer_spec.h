@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,24 @@ struct ParameterGroup {
   std::string pattern;
   std::optional<double> weight_decay;
   std::optional<double> lr_scale;  // multiplies the learning rate
+};
+
+// Of Muon alone; formulas and defaults are torch.optim.Muon's.
+struct MuonSettings {
+  double momentum = 0.95;
+  bool nesterov = true;
+  // Of the iteration x = a·x + (b·g + c·g²)·x with g = x·xᵀ, which makes all
+  // singular values about 1; the number of its steps; and the least norm by
+  // which its first x is divided.
+  std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};
+  int64_t steps = 5;
+  double eps = 1e-7;
+  // What a matrix of PyTorch's shape (A, B) multiplies the learning rate by:
+  // "original", sqrt(max(1, A / B)), or "match_rms_adamw", 0.2·sqrt(max(A, B)).
+  std::string adjust_lr = "original";
+  // Globs of the matrices that it updates. Empty: the ones of hidden layers
+  // (training/step/hidden_matrices.h).
+  std::vector<std::string> only = {};
 };
 
 // Hyper-parameters; formulas and defaults are PyTorch's.
@@ -34,6 +53,7 @@ struct OptimizerSpec {
   std::string decay = "all";
   double momentum = 0;  // SGD
   bool nesterov = false;
+  MuonSettings muon = {};
   double clip_norm = 0;  // by global norm; 0: no clipping
   // Whether the norm of the step before decides how much is clipped. The first
   // step is not clipped. Needs clip_norm above 0.

@@ -2,6 +2,8 @@
 #include "optimizers/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 
@@ -36,6 +38,16 @@ const OptimizerRow& Find(const std::string& kind) {
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
   Fail("expected one of the optimizers ", names, ", got \"", kind, "\"");
+}
+
+// The row of the optimizer that updates the parameter.
+const OptimizerRow& RowOf(const OptimizerSpec& spec,
+                          const ParameterGradient& parameter) {
+  const OptimizerRow& row = Find(spec.kind);
+  const Shape& whole =
+      parameter.whole.empty() ? *parameter.param->shape : parameter.whole;
+  const bool rest = parameter.of_rest || whole.size() != 2;
+  return rest && !row.rest.empty() ? Find(std::string(row.rest)) : row;
 }
 
 // The range excludes `limit` itself.
@@ -148,69 +160,34 @@ void CheckParameters(const std::vector<ParameterGradient>& parameters,
   }
 }
 
-// The state of a moment.
-struct Moment {
-  std::string name;  // of the parameter and of the moment
-  bool is_square;    // a mean of squares
-  Value* kept;
-  Value* scale;  // of codes; null: the moment is no codes
-};
-
-Moment AddMoment(Graph& graph, const Update& update,
-                 const std::string& moment) {
-  const Shape& shape = *update.param->shape;
-  Moment added = {update.param->name + "." + moment, moment == kExpAvgSq};
-  added.kept = AddState(graph, update.names, added.name, Role::kMoment,
-                        Tensor::Zeros(update.moments, shape));
-  if (IsFloat8(update.moments)) {
-    added.scale =
-        AddState(graph, update.names, added.name + kMomentScale, Role::kMoment,
-                 Tensor::Zeros(DType::kFloat, MomentScaleShape(shape)));
-  }
-  return added;
-}
-
-// The moment as the update reads it.
-Value* Decoded(Builder& b, const Update& update, const Moment& moment) {
-  if (!moment.scale) return b.Cast(moment.kept, update.param->dtype);
-  return b.Op("DecodeMoment", {moment.kept, moment.scale},
-              {{"squared", static_cast<int64_t>(moment.is_square)}}, kDomain);
-}
-
-// Binds the moment to `next` as the state keeps it. To the nearest, a mean of
-// squares would stand still: where beta2 is 0.999, a step moves it by less than
-// half a unit in the last place of a bfloat16.
-void BindMoment(Builder& b, const Update& update, const Moment& moment,
-                Value* next) {
-  Graph& graph = b.graph();
-  if (moment.scale) {
-    std::vector<Value*> inputs = {next, moment.kept, moment.scale, update.ok};
-    if (moment.is_square) {
-      inputs.insert(inputs.end(), {update.seed, update.number});
-    }
-    std::vector<Value*> made = b.Ops(
-        moment.is_square ? "EncodeSecondMoment" : "EncodeMoment", inputs, 2,
-        moment.is_square ? DrawsOf(moment.name, update.places) : Attributes{},
-        kDomain);
-    Bind(graph, moment.kept, made[0]);
-    return Bind(graph, moment.scale, made[1]);
-  }
-  const bool draws = update.moments == DType::kBFloat16 && moment.is_square;
-  Bind(graph, moment.kept,
-       draws ? b.Op("RoundStochastic", {next, update.seed, update.number},
-                    DrawsOf(moment.name, update.places), kDomain)
-             : b.Cast(next, update.moments));
-}
-
 // Whether a moment of a parameter, or the parameter, is rounded stochastically.
 bool Draws(const OptimizerSpec& spec,
            const std::vector<ParameterGradient>& parameters) {
-  const bool squares = std::ranges::count(MomentsOf(spec), kExpAvgSq) > 0;
   return std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
+    const bool squares =
+        std::ranges::count(RowOf(spec, p).moments(spec), kExpAvgSq) > 0;
     const bool moment = MomentDType(spec, p) != p.param->dtype;
     const bool master = DrawsMasters(spec) && p.param->dtype == DType::kFloat;
     return (moment && squares) || master;
   });
+}
+
+void CheckMuon(const MuonSettings& muon) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  CheckRange("momentum of Muon", muon.momentum, kNone);
+  CheckRange("eps of Muon", muon.eps, kNone);
+  // PyTorch's limit.
+  Check(muon.steps >= 0 && muon.steps < 100,
+        "expected 0 to 99 steps of Muon's iteration, got ", muon.steps);
+  for (double coefficient : muon.coefficients) {
+    Check(std::isfinite(coefficient),
+          "expected finite coefficients of Muon's iteration, got ",
+          coefficient);
+  }
+  const std::vector<std::string> known = RateAdjustments();
+  Check(std::ranges::count(known, muon.adjust_lr) > 0,
+        "expected adjust_lr_fn original or match_rms_adamw, got ",
+        muon.adjust_lr);
 }
 
 // The largest of the updates' amaxes; 0 in a step that is not ok, where they
@@ -240,6 +217,7 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   CheckRange("weight_decay", spec.weight_decay.value_or(0), kNone);
   CheckRange("momentum", spec.momentum, kNone);
   CheckRange("clip_norm", spec.clip_norm, kNone);
+  CheckMuon(spec.muon);
   const std::vector<std::string> formats = MomentFormats();
   Check(std::ranges::count(formats, spec.moments) > 0,
         "expected moments float32, bfloat16 or fp8, got ", spec.moments);
@@ -268,7 +246,19 @@ void CheckOptimizer(const OptimizerSpec& spec) {
 }
 
 std::vector<std::string> MomentsOf(const OptimizerSpec& spec) {
-  return Find(spec.kind).moments(spec);
+  std::vector<std::string> moments = Find(spec.kind).moments(spec);
+  if (const std::string rest = RestOf(spec); !rest.empty()) {
+    std::ranges::copy(Find(rest).moments(spec), std::back_inserter(moments));
+  }
+  return moments;
+}
+
+std::vector<std::string> RateAdjustments() {
+  return {"original", "match_rms_adamw"};
+}
+
+std::string RestOf(const OptimizerSpec& spec) {
+  return std::string(Find(spec.kind).rest);
 }
 
 double WeightDecayOf(const OptimizerSpec& spec) {
@@ -335,6 +325,48 @@ Value* AddState(Graph& graph, const StateNames& names, const std::string& name,
       names ? names(name) : graph.FreshName(name), initial);
   state->role = role;
   return state;
+}
+
+Moment AddMoment(Graph& graph, const Update& update,
+                 const std::string& moment) {
+  const Shape& shape = *update.param->shape;
+  Moment added = {update.param->name + "." + moment, moment == kExpAvgSq};
+  added.kept = AddState(graph, update.names, added.name, Role::kMoment,
+                        Tensor::Zeros(update.moments, shape));
+  if (IsFloat8(update.moments)) {
+    added.scale =
+        AddState(graph, update.names, added.name + kMomentScale, Role::kMoment,
+                 Tensor::Zeros(DType::kFloat, MomentScaleShape(shape)));
+  }
+  return added;
+}
+
+Value* Decoded(Builder& b, const Update& update, const Moment& moment) {
+  if (!moment.scale) return b.Cast(moment.kept, update.param->dtype);
+  return b.Op("DecodeMoment", {moment.kept, moment.scale},
+              {{"squared", static_cast<int64_t>(moment.is_square)}}, kDomain);
+}
+
+void BindMoment(Builder& b, const Update& update, const Moment& moment,
+                Value* next) {
+  Graph& graph = b.graph();
+  if (moment.scale) {
+    std::vector<Value*> inputs = {next, moment.kept, moment.scale, update.ok};
+    if (moment.is_square) {
+      inputs.insert(inputs.end(), {update.seed, update.number});
+    }
+    std::vector<Value*> made = b.Ops(
+        moment.is_square ? "EncodeSecondMoment" : "EncodeMoment", inputs, 2,
+        moment.is_square ? DrawsOf(moment.name, update.places) : Attributes{},
+        kDomain);
+    Bind(graph, moment.kept, made[0]);
+    return Bind(graph, moment.scale, made[1]);
+  }
+  const bool draws = update.moments == DType::kBFloat16 && moment.is_square;
+  Bind(graph, moment.kept,
+       draws ? b.Op("RoundStochastic", {next, update.seed, update.number},
+                    DrawsOf(moment.name, update.places), kDomain)
+             : b.Cast(next, update.moments));
 }
 
 void Bind(Graph& graph, Value* state, Value* next) {
@@ -407,7 +439,6 @@ OptimizerValues AppendOptimizer(
         AddState(graph, names, "optimizer.seed", Role::kCounter,
                  Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
   }
-  const OptimizerRow& row = Find(spec.kind);
   std::vector<Value*> amaxes;
   for (const ParameterGradient& p : parameters) {
     const Shape& whole = p.whole.empty() ? *p.param->shape : p.whole;
@@ -427,8 +458,10 @@ OptimizerValues AppendOptimizer(
         .places = p.places,
         .seed = seed_state,
         .number = step,
-        .measured = spec.moments != "float32"};
-    if (Value* amax = row.append(b, update, spec)) amaxes.push_back(amax);
+        .measured = spec.moments != "float32",
+        .of = p};
+    Value* amax = RowOf(spec, p).append(b, update, spec);
+    if (amax) amaxes.push_back(amax);
   }
   values.update_amax = LargestUpdate(b, amaxes, values.ok);
   AppendAverages(b, parameters, spec, names, step, values.ok);

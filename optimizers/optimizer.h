@@ -28,6 +28,13 @@ void CheckOptimizer(const OptimizerSpec& spec);
 // the optimizer's own. Errors: an unknown kind.
 double WeightDecayOf(const OptimizerSpec& spec);
 
+// The values of MuonSettings::adjust_lr.
+std::vector<std::string> RateAdjustments();
+
+// The optimizer of the parameters that the spec's optimizer leaves to another
+// one, which all tensors but matrices are among. "": it takes all.
+std::string RestOf(const OptimizerSpec& spec);
+
 // The values of OptimizerSpec::decay.
 inline constexpr char kDecayOfAll[] = "all";
 inline constexpr char kDecayOfMatrices[] = "matrices";
@@ -48,6 +55,9 @@ double DecayOf(const OptimizerSpec& spec, const std::string& fqn,
 void CheckGroups(const OptimizerSpec& spec, const std::set<std::string>& names,
                  const std::string& file);
 
+// x, like a part of a tensor → the whole tensor, or the reverse.
+using PartFunction = std::function<Value*(Builder&, Value* x)>;
+
 struct ParameterGradient {
   Value* param;     // an initializer of float or double
   Value* grad;      // of the same shape
@@ -60,7 +70,18 @@ struct ParameterGradient {
   // Whether the part begins or ends within a block of kMomentBlock elements.
   bool cuts_blocks = false;
   WeightUse use = WeightUse::kLayer;  // in the model
+  // Whether the graph holds the transpose of PyTorch's matrix.
+  bool transposed = false;
+  // Whether RestOf the spec updates it. Tensors that are no matrices need not
+  // say so.
+  bool of_rest = false;
+  // If the parameter is a part and its optimizer needs the whole tensor.
+  PartFunction to_whole = {}, to_part = {};
 };
+
+// The metadata of the first node that reads a gradient, which is its operand 0,
+// where the update reads another direction: the parameter's name.
+inline constexpr char kGradientOf[] = "gradient_of";
 
 // Moments of all optimizers. Their state has the parameter's name, a dot and
 // one of these.
@@ -69,8 +90,8 @@ inline constexpr char kExpAvgSq[] = "exp_avg_sq";
 inline constexpr char kMomentumBuffer[] = "momentum_buffer";
 inline constexpr const char* kMoments[] = {kExpAvg, kExpAvgSq, kMomentumBuffer};
 
-// The moments that the optimizer keeps of each parameter. Errors: an unknown
-// kind.
+// The moments that the optimizer, and RestOf it, keep of parameters. Errors: an
+// unknown kind.
 std::vector<std::string> MomentsOf(const OptimizerSpec& spec);
 
 // The values of OptimizerSpec::moments.

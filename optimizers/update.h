@@ -30,6 +30,7 @@ struct Update {
   Value* seed;    // of the draws; null: nothing is drawn
   Value* number;  // of this update, which draws read
   bool measured;  // its largest element is wanted
+  const ParameterGradient& of;
 };
 
 // Adds the update node, its moments and the bindings to the graph. Returns the
@@ -46,6 +47,7 @@ struct OptimizerRow {
   double weight_decay;  // if the spec has none
   MomentsFunction* moments;
   AppendFunction* append;
+  std::string_view rest = "";  // see RestOf
 };
 
 // The table of optimizers. A file of optimizers adds its rows in a function
@@ -61,10 +63,30 @@ class OptimizerRegistry {
 
 void RegisterAll(OptimizerRegistry& r);  // cmake/registers.cmake writes it
 
+// The state of a moment.
+struct Moment {
+  std::string name;  // of the parameter and of the moment
+  bool is_square;    // a mean of squares
+  Value* kept;
+  Value* scale;  // of codes; null: the moment is no codes
+};
+
+// Adds a moment, one of kMoments, which starts at zero and is kept as
+// update.moments says.
+Moment AddMoment(Graph& graph, const Update& update, const std::string& moment);
+
+// The moment in the parameter's dtype.
+Value* Decoded(Builder& b, const Update& update, const Moment& moment);
+
+// Binds the moment to `next` as the state keeps it. To the nearest, a mean of
+// squares would stand still: where beta2 is 0.999, a step moves it by less than
+// half a unit in the last place of a bfloat16.
+void BindMoment(Builder& b, const Update& update, const Moment& moment,
+                Value* next);
+
 // For an AppendFunction: adds a node `op` (param, grad, moments…, scalars…).
-// Each moment, one of kMoments, is state that starts at zero, kept as
-// update.moments says. Returns the node's results: the new parameter, then the
-// new moments before they are rounded.
+// The moments are AddMoment's. Returns the node's results: the new parameter,
+// then the new moments before they are rounded.
 std::vector<Value*> AppendUpdate(Builder& b, const std::string& op,
                                  const Update& update,
                                  const std::vector<std::string>& moments,

@@ -27,6 +27,7 @@
 #include "training/state/masters.h"
 #include "training/step/decay_note.h"
 #include "training/step/fit_memory.h"
+#include "training/step/hidden_matrices.h"
 #include "training/step/paper_step.h"
 #include "training/step/pipelines.h"
 #include "training/step/place_state.h"
@@ -162,6 +163,11 @@ class Reporter {
       const std::string decay =
           DecayNote(options_.optimizer, *model_.graph, model_.names);
       if (!decay.empty()) report_.notes.push_back(decay);
+      taken_ = TakenByOptimizer(options_.optimizer, options_.loss,
+                                *model_.graph, model_.names);
+      const std::string taken =
+          TakenNote(options_.optimizer, taken_, model_.names);
+      if (!taken.empty()) report_.notes.push_back(taken);
     }
     if (!options.scales.empty())
       model_.scales = ReadStaticScales(options.scales);
@@ -297,14 +303,27 @@ class Reporter {
                        const ParameterName& torch) const {
     const OptimizerSpec& spec = options_.optimizer;
     if (row.value->role != Role::kParameter) return torch.remark;
+    std::vector<std::string> words;
+    if (!torch.remark.empty()) words.push_back(torch.remark);
     const auto it = uses_.find(row.value->name);
     const WeightUse use = it == uses_.end() ? WeightUse::kLayer : it->second;
     const double decay =
         DecayOf(spec, torch.fqn, row.name, *row.value->shape, use);
-    if (decay == WeightDecayOf(spec)) return torch.remark;
-    return Concat(torch.remark, torch.remark.empty() ? "" : "; ",
-                  "weight decay ", decay,
-                  it == uses_.end() ? "" : Concat(" (", Name(use), ")"));
+    if (decay != WeightDecayOf(spec)) {
+      words.push_back(
+          Concat("weight decay ", decay,
+                 it == uses_.end() ? "" : Concat(" (", Name(use), ")")));
+    }
+    auto taken = taken_.find(row.name);
+    if (taken != taken_.end() && taken->second != TakenAs::kMatrix) {
+      words.push_back(
+          Concat("takes ", RestOf(spec), " (", Reason(taken->second), ")"));
+    }
+    std::string text;
+    for (const std::string& word : words) {
+      text += (text.empty() ? "" : "; ") + word;
+    }
+    return text;
   }
 
   void AddStandInLoss() {
@@ -605,6 +624,7 @@ class Reporter {
   Written written_ = Written::kNo;
   std::vector<InitializerReport> initializers_;
   std::map<std::string, WeightUse> uses_;  // if they decide the decay
+  std::map<std::string, TakenAs> taken_;   // see TakenByOptimizer
   InputValues values_;
   ModelReport report_;
 };

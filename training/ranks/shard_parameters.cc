@@ -211,11 +211,7 @@ class Sharder {
 
   Value* Gather(Value* part, DType wire, const Value& whole, Node* before) {
     Builder b(graph_, part->name + ".", before);
-    Attributes group = GroupOf(options_.mesh, kDataRanks);
-    if (part->dim(0) * options_.mesh.dp != whole.dim(0)) {
-      group["rows"] = whole.dim(0);
-    }
-    Value* all = b.Ours("AllGather", {b.Cast(part, wire)}, group);
+    Value* all = JoinParts(b, b.Cast(part, wire), *whole.shape, options_.mesh);
     return b.Cast(all, whole.dtype);
   }
 
@@ -237,6 +233,20 @@ class Sharder {
 void ShardParameters(Graph& graph, const ShardOptions& options,
                      ParameterGradients* gradients, bool whole_gradients) {
   Sharder(graph, options).Run(gradients, whole_gradients);
+}
+
+Value* JoinParts(Builder& b, Value* part, const Shape& whole,
+                 const Mesh& mesh) {
+  Attributes group = GroupOf(mesh, kDataRanks);
+  if (part->dim(0) * mesh.dp != whole[0]) group["rows"] = whole[0];
+  return b.Ours("AllGather", {part}, group);
+}
+
+Value* PartOfRank(Builder& b, Value* whole, int64_t rank, const Mesh& mesh) {
+  const int64_t rows = RowsOfPart(*whole->shape, mesh.dp);
+  Value* all = WithZeroRows(b, whole, rows * mesh.dp - whole->dim(0));
+  return b.Op("Slice", {all, b.Ints({rank * rows}), b.Ints({(rank + 1) * rows}),
+                        b.Ints({0})});
 }
 
 Value* ReduceToShard(Graph& graph, Value* gradient, const Mesh& mesh,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/mesh.h"
+#include "graph/builder.h"
 #include "graph/graph.h"
 #include "onnx_fp8/sharding.h"
 
@@ -43,6 +44,11 @@ using ParameterGradients = std::vector<std::pair<Value*, Value*>>;
 // make them, unless `whole_gradients`. REQUIRES: known shapes.
 void ShardParameters(Graph& graph, const ShardOptions& options,
                      ParameterGradients* gradients, bool whole_gradients);
+
+// The tensor of that shape, of which each rank has its part, and the part of
+// rank `rank`, with zeros behind the last rows.
+Value* JoinParts(Builder& b, Value* part, const Shape& whole, const Mesh& mesh);
+Value* PartOfRank(Builder& b, Value* whole, int64_t rank, const Mesh& mesh);
 
 // Part of the sum over the ranks of a whole gradient. Nodes go before `before`,
 // or at the end.

@@ -131,8 +131,9 @@ const Option kOptions[] = {
     Row("Optimizer", "lr", kNumber, "learning rate", "0.001",
         {.min = 0, .max = std::numeric_limits<float>::max()}),
     Row("Optimizer", "weight_decay", kNumber,
-        "decay of the weights (default: 0.01 for adamw, else 0)", "",
-        {.min = 0}),
+        "decay of the weights (default: 0.01 for adamw, 0.1 for muon and what "
+        "it leaves to adamw, else 0)",
+        "", {.min = 0}),
     Row("Optimizer", "decay", kChoice,
         "the weights that `weight_decay` is for: all; layers, whose nodes are "
         "products, convolutions and recurrent layers, so that norms, biases "
@@ -141,8 +142,24 @@ const Option kOptions[] = {
         "all", {.choices = "all|layers|matrices"}),
     Row("Optimizer", "betas", kList, "of Adam and AdamW", "0.9,0.999"),
     Row("Optimizer", "eps", kNumber, "of Adam and AdamW", "1e-8", {.min = 0}),
-    Row("Optimizer", "momentum", kNumber, "of SGD", "0", {.min = 0}),
-    Row("Optimizer", "nesterov", kSwitch, "SGD with Nesterov's momentum"),
+    Row("Optimizer", "momentum", kNumber,
+        "of SGD and Muon (default: 0 for sgd, 0.95 for muon)", "", {.min = 0}),
+    Row("Optimizer", "nesterov", kSwitch,
+        "SGD with Nesterov's momentum, which Muon has"),
+    Row("Optimizer", "muon_for", kList,
+        "globs over the names of the matrices that muon updates, adamw all "
+        "other parameters (default: matrices of hidden layers: no tables of "
+        "embeddings and no last layer)"),
+    Row("Optimizer", "no_nesterov", kSwitch,
+        "Muon without Nesterov's momentum"),
+    Row("Optimizer", "adjust_lr_fn", kChoice,
+        "factor of the learning rate for a matrix of A by B: sqrt(max(1, A/B)) "
+        "or, near the steps of adamw, 0.2*sqrt(max(A, B))",
+        "original", {.names = [] { return Barred(RateAdjustments()); }}),
+    Row("Optimizer", "ns_steps", kInt, "Newton-Schulz iterations of an update",
+        "5", {.min = 0, .max = 99}),
+    Row("Optimizer", "ns_coefficients", kList, "three numbers of an iteration",
+        "3.4445,-4.775,2.0315"),
     Row("Optimizer", "clip_norm", kText,
         "clip gradients by their global norm; 0: never; X:previous: by the "
         "norm of the step before, as `release_gradients` needs it",

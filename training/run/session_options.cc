@@ -291,13 +291,40 @@ LossSpec LossOf(const OptionSet& options) {
   return spec;
 }
 
+void ReadMuon(const OptionSet& options, OptimizerSpec* spec) {
+  MuonSettings& muon = spec->muon;
+  if (spec->kind != "muon") {
+    for (const char* name : {"muon_for", "no_nesterov", "adjust_lr_fn",
+                             "ns_steps", "ns_coefficients"}) {
+      if (!options.Has(name)) continue;
+      throw OptionError(Concat(Reference(name), " needs `optimizer=muon`"));
+    }
+    return;
+  }
+  muon.momentum = Given(options, "momentum").value_or(muon.momentum);
+  muon.nesterov = !options.On("no_nesterov");
+  muon.only = options.List("muon_for");
+  muon.adjust_lr = options.Text("adjust_lr_fn");
+  muon.steps = options.Int("ns_steps");
+  const std::vector<std::string> numbers = options.List("ns_coefficients");
+  if (numbers.size() != muon.coefficients.size()) {
+    throw OptionError(
+        Concat("`ns_coefficients`: expected three numbers, as in "
+               "3.4445,-4.775,2.0315, got ",
+               numbers.size()));
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    muon.coefficients[i] = ParseReal("ns_coefficients", numbers[i]);
+  }
+}
+
 OptimizerSpec OptimizerOf(const OptionSet& options) {
   OptimizerSpec spec = {.kind = options.Text("optimizer"),
                         .lr = options.Number("lr"),
                         .eps = options.Number("eps"),
                         .weight_decay = Given(options, "weight_decay"),
                         .decay = options.Text("decay"),
-                        .momentum = options.Number("momentum"),
+                        .momentum = Given(options, "momentum").value_or(0),
                         .nesterov = options.On("nesterov"),
                         .release_gradients = options.On("release_gradients"),
                         .moments = options.Text("moments"),
@@ -315,6 +342,7 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
     if (beta >= 0 && beta < 1) continue;
     throw OptionError(Concat("`betas`: expected 0 <= beta < 1, got ", beta));
   }
+  ReadMuon(options, &spec);
   if (spec.nesterov && spec.momentum == 0) {
     throw OptionError("`nesterov` needs `momentum`");
   }

@@ -119,6 +119,15 @@ void CheckFrozen(const SessionOptions& options, bool is_step,
   }
 }
 
+void RequireWholeMatrices(const OptimizerSpec& spec, const Mesh& mesh) {
+  if (RestOf(spec).empty() || mesh.tp == 1) return;
+  throw OptionError(
+      Concat("`optimizer=", spec.kind,
+             "`: expected ranks that compute whole layers (tp=1), because an "
+             "update reads its whole matrix, got tp=",
+             mesh.tp, "; ranks of the axis dp may divide it (`shard`)"));
+}
+
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
   const char* choice = FirstChoice(options);
   if (!choice || !ranks || ranks->mesh().tp == 1) return;

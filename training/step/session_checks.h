@@ -22,6 +22,10 @@ void CheckMetrics(const SessionOptions& options, const LossSpec& loss);
 
 // Checks the option `frozen`. `is_step`: the model is a training step in a
 // file. Errors: OptionError.
+// Errors: OptionError if the optimizer needs whole matrices and ranks of the
+// axis tp have parts of them.
+void RequireWholeMatrices(const OptimizerSpec& spec, const Mesh& mesh);
+
 void CheckFrozen(const SessionOptions& options, bool is_step, const Mesh& mesh);
 
 // What several ranks of the axis tp compute alike must be the same to the last

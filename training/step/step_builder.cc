@@ -581,7 +581,7 @@ ParameterGradient StepBuilder::GradientOf(Value* param, Value* grad) const {
   const Shape& whole = *source_.model->Find(name)->shape;
   const AxisSplit* split = SplitOf(name);
   const auto use = source_.uses.find(name);
-  return {
+  ParameterGradient made = {
       .param = param,
       .grad = grad,
       .fqn = Fqn(name),
@@ -590,6 +590,25 @@ ParameterGradient StepBuilder::GradientOf(Value* param, Value* grad) const {
       .whole = whole,
       .cuts_blocks = split && CutsMomentBlocks(whole, *split, source_.mesh.tp),
       .use = use == source_.uses.end() ? WeightUse::kLayer : use->second};
+  auto known = source_.fp8.names.find(name);
+  made.transposed =
+      known != source_.fp8.names.end() && known->second.transposed;
+  made.of_rest = source_.of_rest.contains(name);
+  const bool joins = !RestOf(source_.optimizer).empty() && !made.of_rest;
+  if (joins && IsSharded(name)) JoinForUpdate(&made);
+  return made;
+}
+
+void StepBuilder::JoinForUpdate(ParameterGradient* parameter) const {
+  const Mesh& mesh = source_.mesh;
+  parameter->to_whole = [&mesh, shape = parameter->whole](Builder& b,
+                                                          Value* x) {
+    return JoinParts(b, x, shape, mesh);
+  };
+  parameter->to_part = [&mesh, rank = source_.shard_rank](Builder& b,
+                                                          Value* x) {
+    return PartOfRank(b, x, rank, mesh);
+  };
 }
 
 std::string StepBuilder::MomentsRemark(
@@ -724,7 +743,8 @@ void StepBuilder::NameParameterGradients() {
     for (const Value* in : node->inputs()) names.insert(in->name);
   }
   for (const Node& node : step_.graph->nodes()) {
-    const int gradient = FactsOf(node).gradient;
+    const int gradient =
+        node.metadata.contains(kGradientOf) ? 0 : FactsOf(node).gradient;
     if (gradient < 0) continue;
     names.insert(node.in(static_cast<size_t>(gradient))->name);
   }

@@ -103,6 +103,8 @@ class StepBuilder {
   // Places of this rank's elements in the whole parameter.
   ElementPlaces PlacesIn(const std::string& parameter) const;
   ParameterGradient GradientOf(Value* param, Value* grad) const;
+  // Gives a part the ways to the whole tensor and back.
+  void JoinForUpdate(ParameterGradient* parameter) const;
   // What is said of moments that are codes: which ones are none. "": nothing.
   std::string MomentsRemark(
       const std::vector<ParameterGradient>& parameters) const;

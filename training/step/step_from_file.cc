@@ -14,6 +14,7 @@
 #include "graph/onnx/onnx_io.h"
 #include "graph/op_facts.h"
 #include "graph/views.h"
+#include "optimizers/optimizer.h"
 #include "training/state/masters.h"
 #include "training/step/loss.h"
 #include "training/step/step_report.h"
@@ -262,9 +263,19 @@ std::vector<Node*> ReadersOfNumbers(const Value* parameter) {
 // added to their sums.
 std::vector<std::pair<Value*, Value*>> GradientPairs(const Graph& graph) {
   std::vector<std::pair<Value*, Value*>> pairs;
+  std::unordered_set<const Value*> named;
+  for (const Node& node : graph.nodes()) {
+    auto note = node.metadata.find(kGradientOf);
+    if (note == node.metadata.end()) continue;
+    Value* parameter = graph.Find(note->second);
+    const bool fits = parameter && parameter->role == Role::kParameter &&
+                      !node.inputs().empty() && node.in(0) &&
+                      named.insert(parameter).second;
+    if (fits) pairs.push_back({parameter, node.in(0)});
+  }
   for (const StateBinding& binding : graph.state) {
     const Node* node = binding.next->producer;
-    if (!node) continue;
+    if (!node || named.contains(binding.state)) continue;
     Value* state = binding.state;
     // A decay that follows the update may make the next value.
     for (const Node* reader : ReadersOfNumbers(state)) {

@@ -108,6 +108,8 @@ struct StepSource {
   // Whether micro steps add up sums over labels, not means (SessionOptions::
   // grad_accum_by).
   bool sums_labels = false;
+  // The trained parameters that the optimizer leaves to RestOf it.
+  std::set<std::string> of_rest = {};
   // How frozen matrices live, as in the options, and the ones that are
   // bfloat16s where nothing else is said of them.
   std::string frozen = "float32";

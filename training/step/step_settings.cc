@@ -54,6 +54,15 @@ std::string Text(const std::vector<float>& numbers) {
   return text;
 }
 
+std::string CoefficientsText(const SessionOptions& o) {
+  const auto& [a, b, c] = o.optimizer.muon.coefficients;
+  return Concat(Text(a), ",", Text(b), ",", Text(c));
+}
+
+double MomentumOf(const OptimizerSpec& spec) {
+  return spec.kind == "muon" ? spec.muon.momentum : spec.momentum;
+}
+
 std::string GroupsText(const SessionOptions& o) {
   std::vector<std::string> words;
   for (const ParameterGroup& group : o.optimizer.groups) {
@@ -102,8 +111,15 @@ constexpr Setting kSettings[] = {
        return Concat(Text(o.optimizer.beta1), ",", Text(o.optimizer.beta2));
      }},
     {"eps", [](Options o) { return Text(o.optimizer.eps); }},
-    {"momentum", [](Options o) { return Text(o.optimizer.momentum); }},
+    {"momentum", [](Options o) { return Text(MomentumOf(o.optimizer)); }},
     {"nesterov", [](Options o) { return Text(o.optimizer.nesterov); }},
+    {"muon_for", [](Options o) { return Text(o.optimizer.muon.only); }},
+    {"muon_nesterov", [](Options o) { return Text(o.optimizer.muon.nesterov); },
+     "no_nesterov"},
+    {"adjust_lr_fn", [](Options o) { return o.optimizer.muon.adjust_lr; }},
+    {"ns_steps",
+     [](Options o) { return std::to_string(o.optimizer.muon.steps); }},
+    {"ns_coefficients", CoefficientsText},
     {"clip_norm",
      [](Options o) {
        return Concat(Text(o.optimizer.clip_norm),
@@ -142,7 +158,9 @@ bool IsNewer(std::string_view option) {
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
          option == "moments" || option == "master" || option == "decay" ||
-         option == "ema" || option == "grad_accum_by";
+         option == "ema" || option == "grad_accum_by" || option == "muon_for" ||
+         option == "no_nesterov" || option == "adjust_lr_fn" ||
+         option == "ns_steps" || option == "ns_coefficients";
 }
 
 constexpr char kAdvice[] =

@@ -19,6 +19,7 @@
 #include "training/step/decay_note.h"
 #include "training/step/given_weights.h"
 #include "training/step/gradient_registry.h"
+#include "training/step/hidden_matrices.h"
 #include "training/step/loss.h"
 #include "training/step/pipelines.h"
 #include "training/step/read_init.h"
@@ -219,6 +220,12 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
         "`eval_with=ema`: evaluation reads the averages of weights, once an "
         "update has moved them; running statistics are not averaged");
   }
+  const std::string taken =
+      TakenNote(options.optimizer,
+                TakenByOptimizer(options.optimizer, model->loss, *model->graph,
+                                 model->names),
+                model->names);
+  if (!taken.empty()) model->notes.push_back(taken);
   std::vector<std::string> codes;
   for (const Value* value : model->graph->Initializers()) {
     bool read = std::ranges::any_of(value->uses, [&](const Node* node) {
@@ -351,6 +358,11 @@ StepSource MakeStepSource(const SessionOptions& options,
   if (!model.step) {
     source.masters = WeightsToKeepAsHalves(*model.graph, options.optimizer);
     source.uses = UsesThatDecide(options.optimizer, *model.graph);
+    RequireWholeMatrices(options.optimizer, mesh);
+    for (const auto& [name, as] : TakenByOptimizer(
+             options.optimizer, model.loss, *model.graph, model.names)) {
+      if (as != TakenAs::kMatrix) source.of_rest.insert(name);
+    }
   }
   CheckPatterns(source);
   return source;
