@@ -15,6 +15,10 @@
 // perm) is (B,T,H·D). perm is [0,1,2], or [1,0,2] if the model has the time
 // first. The gradients are one result, too.
 //
+// AttentionSegments and AttentionPackedSegments are for rows that hold several
+// documents: a row sees the columns of its own segment. segments is int32 (B,T)
+// and T = S. Their bias is one zero where the model has none.
+//
 // AttentionRelative adds relative[h][j - i + T - 1] to the score of row i and
 // column j in head h, as T5 does: relative is (H,T+S-1), and has a gradient.
 #include <string>
@@ -33,6 +37,19 @@ void CheckFits(bool fits, const Node& node, const char* expected) {
     got += value && value->shape ? ToString(*value->shape) : "[?]";
   }
   Check(fits, "[", node.Where(), "] expected ", expected, ", got ", got);
+}
+
+// Errors: segments that are not int32 (B,T), or columns that are no rows.
+void CheckSegments(const Node& node, size_t place) {
+  const Value* segments = node.in(place);
+  auto z = ShapeOfAttention(node);
+  Check(
+      segments->dtype == DType::kInt32 || segments->dtype == DType::kUndefined,
+      "[", node.Where(), "] expected segments of int32, got ",
+      Name(segments->dtype));
+  if (!z || !segments->concrete()) return;
+  CheckFits(z->t == z->s && *segments->shape == Shape{z->b, z->t}, node,
+            "segments (B,T) and as many columns as rows");
 }
 
 void CheckHeads(const Node& node) {
@@ -70,7 +87,13 @@ void InferForward(Node& node) {
   if (Value* lse = node.out(1)) lse->shape = Shape{q->dim(0), heads, q->dim(1)};
 }
 
-// (dy, q, k, v, [bias,] y, lse) -> (dq, dk, dv)
+// (q, k, v, bias, segments) -> (y, lse)
+void InferSegments(Node& node) {
+  InferForward(node);
+  CheckSegments(node, 4);
+}
+
+// (dy, q, k, v, [bias, [segments,]] y, lse) -> (dq, dk, dv)
 void InferBackward(Node& node) {
   CheckOperands(node, 1);
   const Value *dy = node.in(0), *y = node.in(node.inputs().size() - 2);
@@ -109,7 +132,13 @@ void InferPacked(Node& node) {
   if (lse) lse->shape = Shape{z->b, z->heads, z->t};
 }
 
-// (dy, qkv, [bias,] y, lse) -> dqkv
+// (qkv, bias, segments) -> (y, lse)
+void InferPackedSegments(Node& node) {
+  InferPacked(node);
+  CheckSegments(node, 2);
+}
+
+// (dy, qkv, [bias, [segments,]] y, lse) -> dqkv
 void InferPackedBackward(Node& node) {
   CheckPacked(node, 1);
   const Value *dy = node.in(0), *y = node.in(node.inputs().size() - 2);
@@ -312,6 +341,19 @@ constexpr char kBiased[] =
     "biased = Add (scaled, bias)\n"
     "scores = Where (hidden, unseen, biased)\n";
 
+constexpr char kOfSegments[] =
+    R"(
+  row_axes = Constant <value_ints = [1, 3]> ()
+  column_axes = Constant <value_ints = [1, 2]> ()
+  segment_of_row = Unsqueeze (segments, row_axes)
+  segment_of_column = Unsqueeze (segments, column_axes)
+  same = Equal (segment_of_row, segment_of_column)
+  other = Not (same)
+  apart = Or (hidden, other)
+  biased = Add (scaled, bias)
+  scores = Where (apart, unseen, biased)
+)";
+
 std::string Body(const std::vector<const char*>& parts) {
   std::string body = std::string(parts.front()) + " {";
   for (size_t i = 1; i < parts.size(); ++i) body += parts[i];
@@ -356,6 +398,18 @@ std::vector<OpDefinition> AttentionOps() {
   static const std::string packed_biased_grad =
       Body({"(dy_packed, qkv, bias, y_packed, lse) => (dqkv)", kUnpack,
             kUnpackGradients, kScores, kBiased, kGradients, kPackGradients});
+  static const std::string of_segments =
+      Body({"(q, k, v, bias, segments) => (y, lse)", kScores, kOfSegments,
+            kProbabilities});
+  static const std::string of_segments_grad =
+      Body({"(dy, q, k, v, bias, segments, y, lse) => (dq, dk, dv)", kScores,
+            kOfSegments, kGradients});
+  static const std::string packed_segments =
+      Body({"(qkv, bias, segments) => (y_packed, lse)", kUnpack, kScores,
+            kOfSegments, kProbabilities, kPackResult});
+  static const std::string packed_segments_grad = Body(
+      {"(dy_packed, qkv, bias, segments, y_packed, lse) => (dqkv)", kUnpack,
+       kUnpackGradients, kScores, kOfSegments, kGradients, kPackGradients});
   constexpr OpFacts forward = {
       OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
       ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
@@ -384,6 +438,14 @@ std::vector<OpDefinition> AttentionOps() {
        InferPackedBackward, backward},
       {"AttentionPackedBiasGrad", packed_attributes, packed_biased_grad.c_str(),
        InferPackedBackward, backward},
+      {"AttentionSegments", attributes, of_segments.c_str(), InferSegments,
+       forward},
+      {"AttentionSegmentsGrad", attributes, of_segments_grad.c_str(),
+       InferBackward, backward},
+      {"AttentionPackedSegments", packed_attributes, packed_segments.c_str(),
+       InferPackedSegments, of_packed},
+      {"AttentionPackedSegmentsGrad", packed_attributes,
+       packed_segments_grad.c_str(), InferPackedBackward, backward},
   };
 }
 
