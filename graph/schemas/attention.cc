@@ -21,6 +21,8 @@
 //
 // AttentionRelative adds relative[h][j - i + T - 1] to the score of row i and
 // column j in head h, as T5 does: relative is (H,T+S-1), and has a gradient.
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/check.h"
@@ -360,6 +362,43 @@ std::string Body(const std::vector<const char*>& parts) {
   return body + "}";
 }
 
+constexpr OpFacts kForward = {
+    OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
+    ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
+constexpr OpFacts kOfPacked = {
+    OpKind::kAttention,   OpForm::kAny,     Precision::kNarrowFirst,
+    ConstantUse::kWeight, Division::kWhole, {.flops = AttentionFlops}};
+constexpr OpFacts kBackward =
+    LateOp(OpKind::kAttentionGrad, {.flops = AttentionGradFlops});
+
+// The ops with segments.
+std::vector<OpDefinition> SegmentOps(
+    const std::vector<AttributeDefinition>& attributes,
+    const std::vector<AttributeDefinition>& packed_attributes) {
+  static const std::string of_segments =
+      Body({"(q, k, v, bias, segments) => (y, lse)", kScores, kOfSegments,
+            kProbabilities});
+  static const std::string of_segments_grad =
+      Body({"(dy, q, k, v, bias, segments, y, lse) => (dq, dk, dv)", kScores,
+            kOfSegments, kGradients});
+  static const std::string packed_segments =
+      Body({"(qkv, bias, segments) => (y_packed, lse)", kUnpack, kScores,
+            kOfSegments, kProbabilities, kPackResult});
+  static const std::string packed_segments_grad = Body(
+      {"(dy_packed, qkv, bias, segments, y_packed, lse) => (dqkv)", kUnpack,
+       kUnpackGradients, kScores, kOfSegments, kGradients, kPackGradients});
+  return {
+      {"AttentionSegments", attributes, of_segments.c_str(), InferSegments,
+       kForward},
+      {"AttentionSegmentsGrad", attributes, of_segments_grad.c_str(),
+       InferBackward, kBackward},
+      {"AttentionPackedSegments", packed_attributes, packed_segments.c_str(),
+       InferPackedSegments, kOfPacked},
+      {"AttentionPackedSegmentsGrad", packed_attributes,
+       packed_segments_grad.c_str(), InferPackedBackward, kBackward},
+  };
+}
+
 }  // namespace
 
 std::vector<OpDefinition> AttentionOps() {
@@ -398,55 +437,30 @@ std::vector<OpDefinition> AttentionOps() {
   static const std::string packed_biased_grad =
       Body({"(dy_packed, qkv, bias, y_packed, lse) => (dqkv)", kUnpack,
             kUnpackGradients, kScores, kBiased, kGradients, kPackGradients});
-  static const std::string of_segments =
-      Body({"(q, k, v, bias, segments) => (y, lse)", kScores, kOfSegments,
-            kProbabilities});
-  static const std::string of_segments_grad =
-      Body({"(dy, q, k, v, bias, segments, y, lse) => (dq, dk, dv)", kScores,
-            kOfSegments, kGradients});
-  static const std::string packed_segments =
-      Body({"(qkv, bias, segments) => (y_packed, lse)", kUnpack, kScores,
-            kOfSegments, kProbabilities, kPackResult});
-  static const std::string packed_segments_grad = Body(
-      {"(dy_packed, qkv, bias, segments, y_packed, lse) => (dqkv)", kUnpack,
-       kUnpackGradients, kScores, kOfSegments, kGradients, kPackGradients});
-  constexpr OpFacts forward = {
-      OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
-      ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
-  constexpr OpFacts of_packed = {
-      OpKind::kAttention,   OpForm::kAny,     Precision::kNarrowFirst,
-      ConstantUse::kWeight, Division::kWhole, {.flops = AttentionFlops}};
-  constexpr OpFacts backward =
-      LateOp(OpKind::kAttentionGrad, {.flops = AttentionGradFlops});
   // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
-  return {
-      {"Attention", attributes, plain.c_str(), InferForward, forward},
-      {"AttentionBias", attributes, biased.c_str(), InferForward, forward},
+  std::vector<OpDefinition> ops = {
+      {"Attention", attributes, plain.c_str(), InferForward, kForward},
+      {"AttentionBias", attributes, biased.c_str(), InferForward, kForward},
       {"AttentionGrad", attributes, plain_grad.c_str(), InferBackward,
-       backward},
+       kBackward},
       {"AttentionBiasGrad", attributes, biased_grad.c_str(), InferBackward,
-       backward},
+       kBackward},
       {"AttentionRelative", attributes, relative.c_str(), InferForward,
-       forward},
+       kForward},
       {"AttentionRelativeGrad", attributes, relative_grad.c_str(),
-       InferBackward, backward},
+       InferBackward, kBackward},
       {"AttentionPacked", packed_attributes, packed.c_str(), InferPacked,
-       of_packed},
+       kOfPacked},
       {"AttentionPackedBias", packed_attributes, packed_biased.c_str(),
-       InferPacked, of_packed},
+       InferPacked, kOfPacked},
       {"AttentionPackedGrad", packed_attributes, packed_grad.c_str(),
-       InferPackedBackward, backward},
+       InferPackedBackward, kBackward},
       {"AttentionPackedBiasGrad", packed_attributes, packed_biased_grad.c_str(),
-       InferPackedBackward, backward},
-      {"AttentionSegments", attributes, of_segments.c_str(), InferSegments,
-       forward},
-      {"AttentionSegmentsGrad", attributes, of_segments_grad.c_str(),
-       InferBackward, backward},
-      {"AttentionPackedSegments", packed_attributes, packed_segments.c_str(),
-       InferPackedSegments, of_packed},
-      {"AttentionPackedSegmentsGrad", packed_attributes,
-       packed_segments_grad.c_str(), InferPackedBackward, backward},
+       InferPackedBackward, kBackward},
   };
+  std::ranges::copy(SegmentOps(attributes, packed_attributes),
+                    std::back_inserter(ops));
+  return ops;
 }
 
 }  // namespace onnx_fp8

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/parallel.h"
@@ -200,7 +201,8 @@ class BackwardPass {
                   own.bias + row * z_.bias_step[2] + column * z_.bias_step[3],
                   z_.bias_step[3], n);
         }
-        own.segments.Hide(scores.data(), row, column, n);
+        own.segments.Hide(scores.data(), row, column, n,
+                          -std::numeric_limits<T>::infinity());
         total += SumOfPowers(scores.data(), lse[row], n);
       }
       shares[row] = 1 / total;
@@ -308,7 +310,7 @@ class BackwardPass {
   }
 
   // Adds relative positions and the bias to the scores of m keys from `key` on
-  // and n rows from `row` on, and hides what other segments have.
+  // and n rows from `row` on.
   void FinishScores(const HeadRows<T>& s, int64_t key, int64_t m, int64_t row,
                     int64_t n, const Head& head) const {
     for (int64_t r = 0; r < m; ++r) {
@@ -324,7 +326,6 @@ class BackwardPass {
                 head.bias + row * z_.bias_step[2] + (key + r) * z_.bias_step[3],
                 z_.bias_step[2], n);
       }
-      head.segments.Hide(scores, key + r, row, n);
     }
   }
 
@@ -372,6 +373,12 @@ class BackwardPass {
                            .along = w.along.data() + packed_row,
                            .scale = z_.scale}
           .Run();
+      for (int64_t r = 0; r < m; ++r) {
+        for (const HeadRows<E>& rows : {p_rows, ds_rows}) {
+          head.segments.Hide(rows.From(r).Right(begin).data, key + r,
+                             x.row + begin, n, E{0});
+        }
+      }
       RoundRows(z_.round_to, p_rows.Right(begin), m, n);
       RoundRows(z_.round_to, ds_rows.Right(begin), m, n);
       auto add = [&](const PackedMatrix& b, const HeadRows<E>& a, int64_t width,

@@ -6,6 +6,7 @@
 // blocks whose rows and columns share no segment, are not computed.
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/parallel.h"
@@ -155,7 +156,8 @@ class ForwardPass {
             head.bias + (row + r) * z_.bias_step[2] + column * z_.bias_step[3],
             z_.bias_step[3], n);
       }
-      head.segments.Hide(scores, row + r, column, n);
+      head.segments.Hide(scores, row + r, column, n,
+                         -std::numeric_limits<T>::infinity());
     }
   }
 

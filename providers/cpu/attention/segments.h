@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "providers/cpu/math/on_isa.h"
 
@@ -25,16 +24,15 @@ class Segments {
     return rows.least <= columns.most && columns.least <= rows.most;
   }
 
-  // Sets the scores of row or column `own` with the n columns or rows from
-  // `first` on to -infinity where the two do not see each other.
-  template <typename T>
-  void Hide(T* scores, int64_t own, int64_t first, int64_t n) const {
+  // Sets an element of x to `hidden` where row or column `own` and one of the n
+  // columns or rows from `first` on do not see each other.
+  template <typename E>
+  void Hide(E* x, int64_t own, int64_t first, int64_t n, E hidden) const {
     if (!numbers_) return;
     const int32_t number = numbers_[own], *others = numbers_ + first;
     OnBestIsa([=] {
       for (int64_t j = 0; j < n; ++j) {
-        scores[j] = others[j] == number ? scores[j]
-                                        : -std::numeric_limits<T>::infinity();
+        if (others[j] != number) x[j] = hidden;
       }
     });
   }
