@@ -111,6 +111,7 @@ struct StepSource {
   // bfloat16s where nothing else is said of them.
   std::string frozen = "float32";
   std::set<std::string> frozen_halves = {};
+  std::string segment_ids = {};  // see SessionOptions
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later

@@ -126,6 +126,7 @@ constexpr Setting kSettings[] = {
     {"batch_norm", [](Options o) { return Text(o.batch_norm); }},
     {"tie_copies", [](Options o) { return Text(o.tie_copies); }, "no_tie"},
     {"ties", [](Options o) { return Text(o.ties); }, "tie"},
+    {"segment_ids", [](Options o) { return o.segment_ids; }},
     {"grad_accum", [](Options o) { return std::to_string(o.grad_accum); }},
     {"grad_accum_by", [](Options o) { return o.grad_accum_by; }},
 };
@@ -136,7 +137,7 @@ bool IsNewer(std::string_view option) {
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
          option == "moments" || option == "master" || option == "decay" ||
-         option == "grad_accum_by";
+         option == "grad_accum_by" || option == "segment_ids";
 }
 
 constexpr char kAdvice[] =
@@ -265,6 +266,8 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
   options->recipe = ParseRecipe(recipe);
   options->dtype = ParsePrecision(settings.at("dtype"), what);
   options->grad_accum = ParseCount(settings.at("grad_accum"), what);
+  auto segments = settings.find("segment_ids");
+  options->segment_ids = segments == settings.end() ? "" : segments->second;
   auto by = settings.find("grad_accum_by");
   options->grad_accum_by =
       by == settings.end() ? defaults.grad_accum_by : by->second;
