@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 5> kRecurrentOps = {
     "LSTM", "GRU", "RNN", "LinearAttention", "CausalConvWithState"};
 
 // Whether a convolution along one axis has a window of several rows.
-bool MixesNeighbours(const Node& node) {
+bool MixesNeighbors(const Node& node) {
   return (node.Is("Conv") || node.Is("ConvTranspose")) &&
          node.in(1)->rank() == 3 && node.in(1)->dim(2) > 1;
 }
@@ -143,7 +143,7 @@ void MaskSegments(Graph& graph, const std::string& name,
   Check(input != nullptr, "[", graph.file, "] expected the input ", name);
   std::vector<Node*> whole, softmaxes;
   for (Node& node : graph.nodes()) {
-    Check(!IsOneOf(node, kRecurrentOps) && !MixesNeighbours(node), "[",
+    Check(!IsOneOf(node, kRecurrentOps) && !MixesNeighbors(node), "[",
           node.Where(), "] ", node.op,
           " mixes the tokens of a row: expected attention alone to do so, "
           "because `segment_ids` keeps documents apart there");
