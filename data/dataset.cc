@@ -43,6 +43,9 @@ Tensor Converted(const Tensor& t, DType to, const std::string& where) {
   return out;
 }
 
+// The input of positions, as Hugging Face's models name it.
+constexpr char kPositions[] = "position_ids";
+
 // The part that holds `sample`.
 template <typename Part>
 const Part& Find(const std::vector<Part>& parts, int64_t sample) {
@@ -63,6 +66,9 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
         "expected a batch size in 1…2^32 - 1, got ", spec.batch_size);
   auto tokens = std::ranges::count_if(spec.files, IsTokenFile);
   if (tokens == 0 || spec.arrays) {
+    Check(!spec.eod, "[", Files(),
+          "] expected token files (.bin) for `eod`, got arrays, which have "
+          "segments of their own");
     OpenArrays();
   } else {
     Check(tokens == std::ssize(spec.files), "[", Files(),
@@ -199,11 +205,18 @@ void Dataset::OpenTokens() {
   for (const DatasetInput& input : spec_.inputs) {
     Check(IsInteger(input.dtype), "[", Files(), "] holds tokens, but input \"",
           input.name, "\" is of ", Name(input.dtype));
-    if (input.name != spec_.label) names.push_back(input.name);
+    const bool of_documents =
+        spec_.eod && (input.name == spec_.segments || input.name == kPositions);
+    const bool label = input.name == spec_.label;
+    if (!of_documents && !label) names.push_back(input.name);
   }
   Check(names.size() == 1, "[", Files(),
-        "] provides one input and the label \"", spec_.label, "\", expected ",
-        names.empty() ? "none" : Joined(names));
+        "] provides one input and the label \"", spec_.label, "\"",
+        spec_.eod ? ", segments and positions" : "", ", expected ",
+        names.empty() ? "none" : Joined(names),
+        !spec_.eod && !spec_.segments.empty()
+            ? "; `eod` tells where documents end"
+            : "");
   for (const std::string& file : spec_.files) {
     Tensor tokens = ReadTokens(file, spec_.token_dtype);
     int64_t windows = NumWindows(tokens, spec_.seq_len);
@@ -302,15 +315,28 @@ void Dataset::AddTokenWindows(const std::vector<int64_t>& samples,
   Shape shape = {std::ssize(samples), spec_.seq_len};
   Tensor inputs = Tensor::Allocate(DType::kInt64, shape);
   Tensor labels = Tensor::Allocate(DType::kInt64, shape);
+  Tensor segments = Tensor::Allocate(DType::kInt64, shape);
+  Tensor positions = Tensor::Allocate(DType::kInt64, shape);
   int64_t at = 0;
   for (int64_t sample : samples) {
     const Part& part = Find(tokens_, sample);
     CopyWindow(part.data, spec_.seq_len, sample - part.begin,
                inputs.data<int64_t>() + at, labels.data<int64_t>() + at);
+    if (spec_.eod) {
+      MarkDocuments(inputs.data<int64_t>() + at, spec_.seq_len, *spec_.eod,
+                    spec_.ignored, segments.data<int64_t>() + at,
+                    positions.data<int64_t>() + at,
+                    labels.data<int64_t>() + at);
+    }
     at += spec_.seq_len;
   }
   for (const DatasetInput& input : spec_.inputs) {
-    const Tensor& data = input.name == spec_.label ? labels : inputs;
+    const bool of_documents = spec_.eod.has_value();
+    const Tensor& data = input.name == spec_.label ? labels
+                         : of_documents && input.name == spec_.segments
+                             ? segments
+                         : of_documents && input.name == kPositions ? positions
+                                                                    : inputs;
     (*batch)[input.name] =
         Converted(data, input.dtype, Files() + ": " + input.name);
   }

@@ -45,4 +45,18 @@ void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
   });
 }
 
+void MarkDocuments(const int64_t* tokens, int64_t n, int64_t eod,
+                   int64_t ignored, int64_t* numbers, int64_t* places,
+                   int64_t* labels) {
+  int64_t number = 0, place = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    numbers[i] = number;
+    places[i] = place++;
+    if (tokens[i] != eod) continue;
+    labels[i] = ignored;
+    ++number;
+    place = 0;
+  }
+}
+
 }  // namespace onnx_fp8

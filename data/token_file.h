@@ -25,4 +25,13 @@ int64_t NumWindows(const Tensor& tokens, int64_t seq_len);
 void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
                 int64_t* inputs, int64_t* labels);
 
+// What tells the documents of a row of n tokens apart, where `eod` ends one: a
+// number for each document or part of one, from 0, and the places of tokens in
+// it, from 0. A part that begins before the row has places from the row's
+// beginning. The label of an end, which is of another document, becomes
+// `ignored`.
+void MarkDocuments(const int64_t* tokens, int64_t n, int64_t eod,
+                   int64_t ignored, int64_t* numbers, int64_t* places,
+                   int64_t* labels);
+
 }  // namespace onnx_fp8

@@ -65,6 +65,13 @@ struct DatasetSpec {
   std::string label;
   DType token_dtype = DType::kUInt16;
   int64_t seq_len = 0;
+  // For token files: the token that ends a document. A row then has several
+  // documents or parts of them: the input `segments` gets their numbers,
+  // position_ids the places of tokens in their document, and the label of an
+  // end is `ignored`.
+  std::optional<int64_t> eod = {};
+  std::string segments = {};
+  int64_t ignored = -100;
   Budgets budgets = {};  // `arrays`, for each file
   // Share `rank` of `ranks` of each batch. Shares differ by at most one sample.
   int64_t rank = 0;
@@ -146,6 +153,8 @@ struct DataOptions {
   int64_t batch_size = 0;          // samples; 0: as exported, else 8
   int64_t seq_len = 0;  // tokens per sample of token files; 0: as exported
   DType token_dtype = DType::kUInt16;  // dtype of token files; or kUInt32
+  std::optional<int64_t> eod = {};     // as DatasetSpec's
+  std::string segments = {};           // the session's `segment_ids`
 };
 
 // How the arrays of a data set map to the inputs of a model.
@@ -156,13 +165,16 @@ struct DataLayout {
   int64_t seq_len = 0;               // of token files; 0: not given, not fixed
   std::string label;
   DType token_dtype = DType::kUInt16;
+  std::optional<int64_t> eod = {};  // as DatasetSpec's
+  std::string segments = {};
+  int64_t ignored = -100;
 };
 
 // The batch axis is the first axis of the first input that `whole` does not
 // name. An input is fed whole if it is a scalar, or if its first axis has
 // another name or another fixed size. The label is per sample unless `whole`
-// names it. Errors: OptionError if `whole` names no input, or batch_size or
-// seq_len contradict the model.
+// names it. Errors: OptionError if `whole` names no input, batch_size or
+// seq_len contradict the model, or `eod` comes without segments.
 DataLayout LayOutData(const std::vector<InputInfo>& inputs,
                       const LossSpec& loss, const DataOptions& options = {});
 

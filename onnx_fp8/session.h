@@ -85,6 +85,10 @@ struct SessionOptions {
   // model's parameters: "r=16,alpha=32,targets=*q_proj*,*v_proj*", or the
   // folder of an adapter; "": none. See onnx_fp8/lora_spec.h.
   std::string lora;
+  // The input that tells the documents of a row apart, int32 (batch, sequence):
+  // attention keeps to one document. It is added if the model has no such
+  // input. "": a row is one document.
+  std::string segment_ids;
   BatchNormMode batch_norm = BatchNormMode::kAsExported;
   LossScaling loss_scaling = {};  // with dtype kFloat16
   // Whether a table and a layer's weight that hold the same matrix become one

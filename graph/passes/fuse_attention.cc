@@ -33,12 +33,15 @@ struct AttentionMask {
   bool marks_hidden = false;  // in a Where, true marks hidden scores
   bool causal = false;        // it hides scores above the diagonal only
   double upper = 0;           // if causal: the number above the diagonal
+  // It hides scores of other segments only: these are the numbers (B,T).
+  Value* segments = nullptr;
 };
 
 // What attention needs in place of its masks.
 struct MaskOperands {
   bool causal = false;
-  Value* bias = nullptr;  // added to the scores
+  Value* bias = nullptr;      // added to the scores
+  Value* segments = nullptr;  // int32 (B,T): a row sees its own segment
   // One bool for each row (…,T,1), false for a row that sees nothing: numbers
   // replace all scores of such a row, so its q decides nothing. Null: there is
   // no such row.
@@ -55,6 +58,30 @@ constexpr double kModest = 1e8;
 std::optional<Triangle> TriangleOf(const Value* mask, const Value& scores) {
   int64_t n = scores.dim(-1);
   return scores.dim(-2) == n ? TriangleIn(mask, n) : std::nullopt;
+}
+
+// The numbers (B,T) that a mask of scores (B,H,T,T) compares: true where row
+// and column have one number. Null: it is another mask.
+Value* SegmentsIn(const Value* mask, const Value& scores) {
+  const Node* equal = mask->producer;
+  if (!equal || !equal->Is("Equal")) return nullptr;
+  const auto source = [](Value* value) {
+    while (value->producer && (value->producer->Is("Unsqueeze") ||
+                               value->producer->Is("Reshape"))) {
+      value = value->producer->in(0);
+    }
+    return value;
+  };
+  const int64_t batch = scores.dim(0), rows = scores.dim(2);
+  const Shape of_rows = {batch, 1, rows, 1}, of_columns = {batch, 1, 1, rows};
+  const Shape &a = *equal->in(0)->shape, &b = *equal->in(1)->shape;
+  Value* numbers = source(equal->in(0));
+  const bool fits =
+      (a == of_rows && b == of_columns) || (a == of_columns && b == of_rows);
+  const bool same = numbers == source(equal->in(1)) &&
+                    numbers->shape == Shape{batch, rows} &&
+                    numbers->dtype == DType::kInt32;
+  return fits && same && rows == scores.dim(3) ? numbers : nullptr;
 }
 
 bool IsFinite(const Value* value) {
@@ -175,24 +202,26 @@ class AttentionMasks {
   // Adds nodes for all masks that were read. nullopt: attention with these
   // operands would compute something else in rows that see nothing.
   std::optional<MaskOperands> Combine(Builder& b) const {
-    // Numbers that replace scores.
-    auto replaces = [](const AttentionMask& mask) {
-      return mask.fill && IsFinite(mask.fill);
-    };
-    const bool any_replaces = std::ranges::any_of(masks_, replaces);
-    std::vector<AttentionMask> others;
-    bool infinite = !any_replaces;
+    const bool any_replaces = std::ranges::any_of(masks_, Replaces);
+    MaskOperands operands;
+    // No segment hides the diagonal, so the other masks decide as without it.
+    std::vector<AttentionMask> masks, others;
     for (const AttentionMask& mask : masks_) {
+      const bool apart = mask.segments && !operands.segments && !relative_;
+      if (apart) operands.segments = mask.segments;
+      if (!apart) masks.push_back(mask);
+    }
+    bool infinite = !any_replaces;
+    for (const AttentionMask& mask : masks) {
       if (!mask.causal) {
         others.push_back(mask);
       } else {
         infinite &= mask.upper == -std::numeric_limits<double>::infinity();
       }
     }
-    MaskOperands operands;
-    operands.causal = others.size() < masks_.size() &&
+    operands.causal = others.size() < masks.size() &&
                       (infinite || std::ranges::all_of(others, IsModest));
-    const std::vector<AttentionMask>& left = operands.causal ? others : masks_;
+    const std::vector<AttentionMask>& left = operands.causal ? others : masks;
     operands.may_be_nan = !std::ranges::all_of(left, IsAlwaysFinite);
     if (any_replaces && !operands.causal) {
       // In a row that sees nothing, numbers that replace scores and numbers
@@ -209,6 +238,11 @@ class AttentionMasks {
   }
 
  private:
+  // Whether numbers take the place of scores.
+  static bool Replaces(const AttentionMask& mask) {
+    return mask.fill && IsFinite(mask.fill);
+  }
+
   Value* ReadAdd(Builder& b, const Node& node) {
     for (size_t i : {0, 1}) {
       Value *mask = node.in(i), *rest = node.in(1 - i);
@@ -233,7 +267,13 @@ class AttentionMasks {
     for (size_t i : {1, 2}) {
       auto fill = NumberIn(node.in(i));
       if (!fill || !(*fill <= kHidden) || node.in(i)->rank() > 4) continue;
-      AddWhere({mask, node.in(i), i == 1, false, *fill}, *node.out(0));
+      AttentionMask read = {mask, node.in(i), i == 1, false, *fill};
+      // A number that is put over the mask would show what it hides.
+      if (i == 2 && !std::isfinite(*fill) &&
+          std::ranges::none_of(masks_, Replaces)) {
+        read.segments = SegmentsIn(mask, *node.out(0));
+      }
+      AddWhere(read, *node.out(0));
       return node.in(3 - i);
     }
     return nullptr;
@@ -505,6 +545,10 @@ class AttentionFuser {
       in.push_back(s.relative);
       in.push_back(s.masks.bias ? s.masks.bias : b.Scalar(0, q));
       op += "Relative";
+    } else if (s.masks.segments) {
+      in.push_back(s.masks.bias ? s.masks.bias : b.Scalar(0, q));
+      in.push_back(s.masks.segments);
+      op += "Segments";
     } else if (s.masks.bias) {
       in.push_back(s.masks.bias);
       op += "Bias";

@@ -9,7 +9,9 @@ namespace onnx_fp8 {
 // Attention ops (graph/schemas/attention.cc). Scalar factors may be at the
 // scores, q or k. Masks by Add or Where must not depend on anything that is
 // trained or differentiated; a constant lower triangle becomes `causal`, unless
-// other masks may leave its rows without a score. Heads of k and v may be
+// other masks may leave its rows without a score. A Where of -inf that compares
+// the segment of row and column becomes AttentionSegments, unless positions are
+// relative. Heads of k and v may be
 // repeated for several heads of q. If other nodes read a value in between, or a
 // Dropout follows the probabilities, nothing is fused. Results differ by the
 // rounding of sums. REQUIRES: concrete shapes.

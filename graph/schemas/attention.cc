@@ -15,8 +15,14 @@
 // perm) is (B,T,H·D). perm is [0,1,2], or [1,0,2] if the model has the time
 // first. The gradients are one result, too.
 //
+// AttentionSegments and AttentionPackedSegments are for rows that hold several
+// documents: a row sees the columns of its own segment. segments is int32 (B,T)
+// and T = S. Their bias is one zero where the model has none.
+//
 // AttentionRelative adds relative[h][j - i + T - 1] to the score of row i and
 // column j in head h, as T5 does: relative is (H,T+S-1), and has a gradient.
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/check.h"
@@ -33,6 +39,19 @@ void CheckFits(bool fits, const Node& node, const char* expected) {
     got += value && value->shape ? ToString(*value->shape) : "[?]";
   }
   Check(fits, "[", node.Where(), "] expected ", expected, ", got ", got);
+}
+
+// Errors: segments that are not int32 (B,T), or columns that are no rows.
+void CheckSegments(const Node& node, size_t place) {
+  const Value* segments = node.in(place);
+  auto z = ShapeOfAttention(node);
+  Check(
+      segments->dtype == DType::kInt32 || segments->dtype == DType::kUndefined,
+      "[", node.Where(), "] expected segments of int32, got ",
+      Name(segments->dtype));
+  if (!z || !segments->concrete()) return;
+  CheckFits(z->t == z->s && *segments->shape == Shape{z->b, z->t}, node,
+            "segments (B,T) and as many columns as rows");
 }
 
 void CheckHeads(const Node& node) {
@@ -70,7 +89,13 @@ void InferForward(Node& node) {
   if (Value* lse = node.out(1)) lse->shape = Shape{q->dim(0), heads, q->dim(1)};
 }
 
-// (dy, q, k, v, [bias,] y, lse) -> (dq, dk, dv)
+// (q, k, v, bias, segments) -> (y, lse)
+void InferSegments(Node& node) {
+  InferForward(node);
+  CheckSegments(node, 4);
+}
+
+// (dy, q, k, v, [bias, [segments,]] y, lse) -> (dq, dk, dv)
 void InferBackward(Node& node) {
   CheckOperands(node, 1);
   const Value *dy = node.in(0), *y = node.in(node.inputs().size() - 2);
@@ -109,7 +134,13 @@ void InferPacked(Node& node) {
   if (lse) lse->shape = Shape{z->b, z->heads, z->t};
 }
 
-// (dy, qkv, [bias,] y, lse) -> dqkv
+// (qkv, bias, segments) -> (y, lse)
+void InferPackedSegments(Node& node) {
+  InferPacked(node);
+  CheckSegments(node, 2);
+}
+
+// (dy, qkv, [bias, [segments,]] y, lse) -> dqkv
 void InferPackedBackward(Node& node) {
   CheckPacked(node, 1);
   const Value *dy = node.in(0), *y = node.in(node.inputs().size() - 2);
@@ -312,10 +343,60 @@ constexpr char kBiased[] =
     "biased = Add (scaled, bias)\n"
     "scores = Where (hidden, unseen, biased)\n";
 
+constexpr char kOfSegments[] =
+    R"(
+  row_axes = Constant <value_ints = [1, 3]> ()
+  column_axes = Constant <value_ints = [1, 2]> ()
+  segment_of_row = Unsqueeze (segments, row_axes)
+  segment_of_column = Unsqueeze (segments, column_axes)
+  same = Equal (segment_of_row, segment_of_column)
+  other = Not (same)
+  apart = Or (hidden, other)
+  biased = Add (scaled, bias)
+  scores = Where (apart, unseen, biased)
+)";
+
 std::string Body(const std::vector<const char*>& parts) {
   std::string body = std::string(parts.front()) + " {";
   for (size_t i = 1; i < parts.size(); ++i) body += parts[i];
   return body + "}";
+}
+
+constexpr OpFacts kForward = {
+    OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
+    ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
+constexpr OpFacts kOfPacked = {
+    OpKind::kAttention,   OpForm::kAny,     Precision::kNarrowFirst,
+    ConstantUse::kWeight, Division::kWhole, {.flops = AttentionFlops}};
+constexpr OpFacts kBackward =
+    LateOp(OpKind::kAttentionGrad, {.flops = AttentionGradFlops});
+
+// The ops with segments.
+std::vector<OpDefinition> SegmentOps(
+    const std::vector<AttributeDefinition>& attributes,
+    const std::vector<AttributeDefinition>& packed_attributes) {
+  static const std::string of_segments =
+      Body({"(q, k, v, bias, segments) => (y, lse)", kScores, kOfSegments,
+            kProbabilities});
+  static const std::string of_segments_grad =
+      Body({"(dy, q, k, v, bias, segments, y, lse) => (dq, dk, dv)", kScores,
+            kOfSegments, kGradients});
+  static const std::string packed_segments =
+      Body({"(qkv, bias, segments) => (y_packed, lse)", kUnpack, kScores,
+            kOfSegments, kProbabilities, kPackResult});
+  static const std::string packed_segments_grad = Body(
+      {"(dy_packed, qkv, bias, segments, y_packed, lse) => (dqkv)", kUnpack,
+       kUnpackGradients, kScores, kOfSegments, kGradients, kPackGradients});
+  return {
+      {"AttentionSegments", attributes, of_segments.c_str(), InferSegments,
+       kForward},
+      {"AttentionSegmentsGrad", attributes, of_segments_grad.c_str(),
+       InferBackward, kBackward},
+      {"AttentionPackedSegments", packed_attributes, packed_segments.c_str(),
+       InferPackedSegments, kOfPacked},
+      {"AttentionPackedSegmentsGrad", packed_attributes,
+       packed_segments_grad.c_str(), InferPackedBackward, kBackward},
+  };
 }
 
 }  // namespace
@@ -356,35 +437,30 @@ std::vector<OpDefinition> AttentionOps() {
   static const std::string packed_biased_grad =
       Body({"(dy_packed, qkv, bias, y_packed, lse) => (dqkv)", kUnpack,
             kUnpackGradients, kScores, kBiased, kGradients, kPackGradients});
-  constexpr OpFacts forward = {
-      OpKind::kAttention,   OpForm::kHeads,  Precision::kNarrowThree,
-      ConstantUse::kWeight, Division::kEven, {.flops = AttentionFlops}};
-  constexpr OpFacts of_packed = {
-      OpKind::kAttention,   OpForm::kAny,     Precision::kNarrowFirst,
-      ConstantUse::kWeight, Division::kWhole, {.flops = AttentionFlops}};
-  constexpr OpFacts backward =
-      LateOp(OpKind::kAttentionGrad, {.flops = AttentionGradFlops});
   // The bias broadcasts to the scores (B,H,T,S) and has no gradient.
-  return {
-      {"Attention", attributes, plain.c_str(), InferForward, forward},
-      {"AttentionBias", attributes, biased.c_str(), InferForward, forward},
+  std::vector<OpDefinition> ops = {
+      {"Attention", attributes, plain.c_str(), InferForward, kForward},
+      {"AttentionBias", attributes, biased.c_str(), InferForward, kForward},
       {"AttentionGrad", attributes, plain_grad.c_str(), InferBackward,
-       backward},
+       kBackward},
       {"AttentionBiasGrad", attributes, biased_grad.c_str(), InferBackward,
-       backward},
+       kBackward},
       {"AttentionRelative", attributes, relative.c_str(), InferForward,
-       forward},
+       kForward},
       {"AttentionRelativeGrad", attributes, relative_grad.c_str(),
-       InferBackward, backward},
+       InferBackward, kBackward},
       {"AttentionPacked", packed_attributes, packed.c_str(), InferPacked,
-       of_packed},
+       kOfPacked},
       {"AttentionPackedBias", packed_attributes, packed_biased.c_str(),
-       InferPacked, of_packed},
+       InferPacked, kOfPacked},
       {"AttentionPackedGrad", packed_attributes, packed_grad.c_str(),
-       InferPackedBackward, backward},
+       InferPackedBackward, kBackward},
       {"AttentionPackedBiasGrad", packed_attributes, packed_biased_grad.c_str(),
-       InferPackedBackward, backward},
+       InferPackedBackward, kBackward},
   };
+  std::ranges::copy(SegmentOps(attributes, packed_attributes),
+                    std::back_inserter(ops));
+  return ops;
 }
 
 }  // namespace onnx_fp8

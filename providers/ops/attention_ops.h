@@ -21,6 +21,8 @@ class AttentionOps {
     Add<kAttentionRelative>(r, "AttentionRelative");
     Add<kAttentionPacked>(r, "AttentionPacked");
     Add<kAttentionPackedBias>(r, "AttentionPackedBias");
+    Add<kAttentionSegments>(r, "AttentionSegments");
+    Add<kAttentionPackedSegments>(r, "AttentionPackedSegments");
   }
 
  private:

@@ -100,6 +100,12 @@ AttentionSizes SizesOf(const KernelContext& ctx, const AttentionInputs& in) {
   if (in.has_relative) {
     CheckOperand(ctx, in.relative(), dtype, {z.heads, z.Distances()});
   }
+  if (in.has_segments) {
+    CheckOperand(ctx, in.segments(), DType::kInt32, {z.b, z.t});
+    Check(z.t == z.s, "[", ctx.Where(),
+          "] expected as many columns as rows for segments, got ", z.s, " and ",
+          z.t);
+  }
   if (!in.has_bias) return z;
   const Tensor& bias = ctx.In(in.bias());
   Shape scores = {z.b, z.heads, z.t, z.s};

@@ -46,12 +46,13 @@ struct AttentionSizes {
   int64_t Repeats() const { return heads / groups; }
 };
 
-// Places of a node's operands: q, k, v, [relative,] [bias,] [y, lse], or qkv,
-// [bias,] [y, lse].
+// Places of a node's operands: q, k, v, [relative,] [bias,] [segments,]
+// [y, lse], or qkv, [bias,] [segments,] [y, lse].
 struct AttentionInputs {
   size_t first = 0;  // q
   bool has_relative = false, has_bias = false;
   bool packed = false;
+  bool has_segments = false;
 
   // Operands with gradients besides `relative`, which are the first results.
   constexpr size_t count() const { return packed ? 1 : 3; }
@@ -64,7 +65,8 @@ struct AttentionInputs {
   constexpr size_t gradient(size_t part) const { return packed ? 0 : part; }
   constexpr size_t relative() const { return first + count(); }
   constexpr size_t bias() const { return relative() + (has_relative ? 1 : 0); }
-  constexpr size_t y() const { return bias() + (has_bias ? 1 : 0); }
+  constexpr size_t segments() const { return bias() + (has_bias ? 1 : 0); }
+  constexpr size_t y() const { return segments() + (has_segments ? 1 : 0); }
 
   constexpr bool backward() const { return first > 0; }
   // The places of the backward pass, where dy is the first operand.
@@ -80,13 +82,15 @@ struct AttentionInputs {
 };
 
 // The ops' operands (graph/schemas/attention.cc).
-inline constexpr AttentionInputs kAttentionPlain = {},
-                                 kAttentionBias = {.has_bias = true},
-                                 kAttentionRelative = {.has_relative = true,
-                                                       .has_bias = true},
-                                 kAttentionPacked = {.packed = true},
-                                 kAttentionPackedBias = {.has_bias = true,
-                                                         .packed = true};
+inline constexpr AttentionInputs
+    kAttentionPlain = {},
+    kAttentionBias = {.has_bias = true},
+    kAttentionRelative = {.has_relative = true, .has_bias = true},
+    kAttentionPacked = {.packed = true},
+    kAttentionPackedBias = {.has_bias = true, .packed = true},
+    kAttentionSegments = {.has_bias = true, .has_segments = true},
+    kAttentionPackedSegments = {
+        .has_bias = true, .packed = true, .has_segments = true};
 
 // Errors: operands that do not fit.
 AttentionSizes SizesOf(const KernelContext& ctx, const AttentionInputs& in);

@@ -24,6 +24,19 @@ std::string RowsText(const AttentionCase& c, int width) {
   return time_first ? ShapeText(c.t, c.b, width) : ShapeText(c.b, c.t, width);
 }
 
+// A constant: documents of 1, 2, 3, … tokens.
+std::string SegmentsText(const AttentionCase& c) {
+  std::string text = Concat("const segments: int32[", c.b, ",", c.t, "] = {");
+  for (int batch = 0; batch < c.b; ++batch) {
+    int number = batch, left = 1 + batch;
+    for (int i = 0; i < c.t; ++i) {
+      text += Concat(batch + i > 0 ? "," : "", number);
+      if (--left == 0) left = ++number + 1;
+    }
+  }
+  return text + "}\n";
+}
+
 int PackedWidth(const AttentionCase& c) {
   return (c.heads + 2 * c.groups) * c.d;
 }
@@ -67,7 +80,11 @@ static std::string PackedGraphText(const AttentionCase& c) {
   if (c.bias) {
     text += std::string("input bias: float[") + c.bias + "]\n";
     operands += ", bias";
-    op += "Bias";
+    op += c.segments ? "Segments" : "Bias";
+  }
+  if (c.segments) {
+    text += SegmentsText(c);
+    operands += ", segments";
   }
   return text + Concat("y: ", y, ", lse: float[", c.b, ",", c.heads, ",", c.t,
                        "] = ", op, AttributesText(c), "(", operands,
@@ -93,7 +110,11 @@ std::string GraphText(const AttentionCase& c) {
   if (c.bias) {
     text += std::string("input bias: float[") + c.bias + "]\n";
     operands += ", bias";
-    op += c.relative ? "Relative" : "Bias";
+    op += c.relative ? "Relative" : c.segments ? "Segments" : "Bias";
+  }
+  if (c.segments) {
+    text += SegmentsText(c);
+    operands += ", segments";
   }
   std::string attributes = AttributesText(c);
   text += Concat("y: ", y, ", lse: float[", c.b, ",", c.heads, ",", c.t,

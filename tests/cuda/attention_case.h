@@ -16,6 +16,7 @@ struct AttentionCase {
   bool relative = false;
   double tolerance = 1e-5;
   const char* perm = nullptr;  // of AttentionPacked
+  bool segments = false;       // documents in a row; needs a bias
 };
 
 void PrintTo(const AttentionCase& c, std::ostream* out);

@@ -23,6 +23,11 @@ constexpr char kCausal[] = "causal=1, scale=0.2";
 
 constexpr char kUncausal[] = "causal=0, scale=0.2";
 
+AttentionCase Documents(AttentionCase c) {
+  c.segments = true;
+  return c;
+}
+
 AttentionCase Packed(const char* name, int b, int t, int heads, int groups,
                      int d, const char* attributes, const char* perm,
                      const char* bias = nullptr) {
@@ -71,6 +76,13 @@ const AttentionCase kCases[] = {
     Packed("PackedTimeFirst", 3, 70, 2, 2, 12, kCausal, "[1,0,2]"),
     Packed("PackedOddWidth", 2, 9, 2, 1, 5, kUncausal, "[1,0,2]"),
     Packed("PackedBias", 2, 40, 2, 2, 8, kUncausal, "[1,0,2]", "2,1,40,40"),
+    Documents({"Segments", 2, 140, 140, 2, 1, 8, 8, kCausal, "1"}),
+    Documents({"SegmentsBothWays", 1, 200, 200, 2, 2, 4, 8,
+               "causal=0, scale=0.2", "200"}),
+    Documents({"SegmentsRounded", 1, 70, 70, 1, 1, 32, 32,
+               "causal=1, scale=0.2, round_to=16", "1", false, 1e-2}),
+    Documents(
+        Packed("PackedSegments", 2, 70, 4, 2, 8, kUncausal, "[1,0,2]", "1")),
     Packed("PackedNoBatch", 0, 5, 2, 2, 8, kUncausal, "[0,1,2]"),
 };
 

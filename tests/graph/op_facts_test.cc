@@ -35,10 +35,12 @@ TEST(OpFacts, OurOpsOfEachKind) {
                    "ScaledMatMulPaddedAdd", "ScaledMatMulPaddedBias"}));
   EXPECT_EQ(kinds[OpKind::kAttention],
             (Names{"Attention", "AttentionBias", "AttentionPacked",
-                   "AttentionPackedBias", "AttentionRelative"}));
+                   "AttentionPackedBias", "AttentionPackedSegments",
+                   "AttentionRelative", "AttentionSegments"}));
   EXPECT_EQ(kinds[OpKind::kAttentionGrad],
             (Names{"AttentionGrad", "AttentionBiasGrad", "AttentionPackedGrad",
-                   "AttentionPackedBiasGrad", "AttentionRelativeGrad"}));
+                   "AttentionPackedBiasGrad", "AttentionPackedSegmentsGrad",
+                   "AttentionRelativeGrad", "AttentionSegmentsGrad"}));
   EXPECT_EQ(
       kinds[OpKind::kNorm],
       (Names{"AddLayerNorm", "AddLayerNormGrad", "AddRMSNorm", "AddRMSNormGrad",

@@ -62,6 +62,7 @@ const wide: int64[2] = {4,6}
 const flat: int64[1] = {24}
 const three: int64[3] = {2,4,6}
 const pads: int64[4] = {1,0,0,2}
+const segments: int32[2,5] = {0,0,1,1,1,4,5,5,5,6}
 const lengths: int64[4] = {6,1,3,4}
 const places4: int64[2,3] = {0,1,2,2,1,0}
 const scales: float[4] = {1,1,2,1.5}
@@ -148,6 +149,12 @@ const Rows kRows[] = {
     {"onnx_fp8.AttentionPackedBias",
      "y: ?, l: ? = onnx_fp8.AttentionPackedBias<heads=2, kv_heads=2, scale=0.5,"
      " causal=1, round_to=1, perm=[0,1,2]>(qkv, mask)"},
+    {"onnx_fp8.AttentionSegments",
+     "y: ?, l: ? = onnx_fp8.AttentionSegments<heads=2, kv_heads=2, scale=0.5, "
+     "causal=1, round_to=1>(q, k, v, mask, segments)"},
+    {"onnx_fp8.AttentionPackedSegments",
+     "y: ?, l: ? = onnx_fp8.AttentionPackedSegments<heads=2, kv_heads=2, "
+     "scale=0.5, causal=0, round_to=1, perm=[0,1,2]>(qkv, mask, segments)"},
     {"onnx_fp8.AttentionGrad",
      "y: ?, l: ? = onnx_fp8.Attention<heads=2, kv_heads=2, scale=0.5, causal=1,"
      " round_to=1>(q, k, v)\n"
@@ -174,6 +181,17 @@ const Rows kRows[] = {
      " causal=0, round_to=1, perm=[0,1,2]>(qkv, mask)\n"
      "a: ? = onnx_fp8.AttentionPackedBiasGrad<heads=2, kv_heads=2, scale=0.5, "
      "causal=0, round_to=1, perm=[0,1,2]>(dy, qkv, mask, y, l)"},
+    {"onnx_fp8.AttentionSegmentsGrad",
+     "y: ?, l: ? = onnx_fp8.AttentionSegments<heads=2, kv_heads=2, scale=0.5, "
+     "causal=1, round_to=1>(q, k, v, mask, segments)\n"
+     "a: ?, b: ?, c: ? = onnx_fp8.AttentionSegmentsGrad<heads=2, kv_heads=2, "
+     "scale=0.5, causal=1, round_to=1>(dy, q, k, v, mask, segments, y, l)"},
+    {"onnx_fp8.AttentionPackedSegmentsGrad",
+     "y: ?, l: ? = onnx_fp8.AttentionPackedSegments<heads=2, kv_heads=2, "
+     "scale=0.5, causal=0, round_to=1, perm=[0,1,2]>(qkv, mask, segments)\n"
+     "a: ? = onnx_fp8.AttentionPackedSegmentsGrad<heads=2, kv_heads=2, "
+     "scale=0.5, causal=0, round_to=1, perm=[0,1,2]>"
+     "(dy, qkv, mask, segments, y, l)"},
     {"onnx_fp8.Rotary onnx_fp8.RotaryGrad",
      "y: ? = $<heads=2>(q, angle, angle)"},
     {"onnx_fp8.CrossEntropy",
@@ -357,6 +375,10 @@ const LeftOut kLeftOut[] = {
     {"onnx_fp8.AttentionBiasGrad", "hidden",
      "NaN of a row that sees nothing reaches the keys before it alone, not all "
      "keys as in the body"},
+    {"onnx_fp8.AttentionSegmentsGrad onnx_fp8.AttentionPackedSegmentsGrad",
+     "large infinite hidden nan all_largest all_hidden",
+     "NaN of one segment stays in it; in the body its product with a "
+     "probability of 0 reaches all keys"},
 };
 
 std::vector<ExtremeCase> MakeCases() {

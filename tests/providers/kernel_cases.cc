@@ -172,6 +172,29 @@ const KernelCase kCases[] = {
     {"AttentionPackedBiasGrad",
      "y: float[3,67,200] = onnx_fp8.AttentionPackedBiasGrad<heads=4, "
      "kv_heads=2, scale=0.1, perm=[0,1,2]>(half, x, bias, half, lse)"},
+    {"AttentionSegments",
+     "tokens: float[3,67] = Squeeze(mean, last)\n"
+     "segments: int32[3,67] = Cast<to=6>(tokens)\n"
+     "y: float[3,67,200], y1: float[3,4,67] = onnx_fp8.AttentionSegments<"
+     "heads=4, kv_heads=4, scale=0.1, causal=1>(x, z, x, bias, segments)"},
+    {"AttentionSegmentsGrad",
+     "tokens: float[3,67] = Squeeze(mean, last)\n"
+     "segments: int32[3,67] = Cast<to=6>(tokens)\n"
+     "y: float[3,67,200], y1: float[3,67,200], y2: float[3,67,200] = "
+     "onnx_fp8.AttentionSegmentsGrad<heads=4, kv_heads=4, scale=0.1>"
+     "(z, x, z, x, bias, segments, z, lse)"},
+    {"AttentionPackedSegments",
+     "tokens: float[3,67] = Squeeze(mean, last)\n"
+     "segments: int32[3,67] = Cast<to=6>(tokens)\n"
+     "y: float[3,67,100], y1: float[3,4,67] = "
+     "onnx_fp8.AttentionPackedSegments<heads=4, kv_heads=2, scale=0.1, "
+     "perm=[0,1,2]>(x, bias, segments)"},
+    {"AttentionPackedSegmentsGrad",
+     "tokens: float[3,67] = Squeeze(mean, last)\n"
+     "segments: int32[3,67] = Cast<to=6>(tokens)\n"
+     "y: float[3,67,200] = onnx_fp8.AttentionPackedSegmentsGrad<heads=4, "
+     "kv_heads=2, scale=0.1, perm=[0,1,2]>"
+     "(half, x, bias, segments, half, lse)"},
     {"CrossEntropy",
      "y: float[], y1: float[67] = "
      "onnx_fp8.CrossEntropy<ignore_index=-100>(a, labels)"},

@@ -20,7 +20,7 @@ Value* Stored(Value* y) {
 }
 
 void Attention(C& c) {
-  // The first operands, which have gradients; a bias follows.
+  // The first operands, which have gradients; a bias and segments follow.
   size_t count = IsPacked(c.node)                     ? 1
                  : c.node.IsOurs("AttentionRelative") ? 4
                                                       : 3;
@@ -50,6 +50,8 @@ void RegisterAttentionGradients(GradientRegistry& r) {
   r.Add("AttentionRelative", Attention, kDomain);
   r.Add("AttentionPacked", Attention, kDomain);
   r.Add("AttentionPackedBias", Attention, kDomain);
+  r.Add("AttentionSegments", Attention, kDomain);
+  r.Add("AttentionPackedSegments", Attention, kDomain);
   r.Add("Rotary", Rotary, kDomain);
 }
 

@@ -604,6 +604,7 @@ class SplitRules {
       addend = node.in(4);
     }
     if (addend) SetIfMany(addend, addend->rank() - 3);
+    if (node.IsOurs("AttentionSegments")) SetWhole(node.in(4));
   }
 
   // An operand whose axis may be repeated.

@@ -82,6 +82,12 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
   DataLayout layout;
   layout.label = loss.label;
   layout.token_dtype = options.token_dtype;
+  if (options.eod && options.segments.empty()) {
+    throw OptionError("`eod` needs `segment_ids`");
+  }
+  layout.eod = options.eod;
+  layout.segments = options.segments;
+  layout.ignored = loss.ignore_index.value_or(layout.ignored);
   const InputInfo* batch = BatchInput(inputs, loss, options);
   Check(batch != nullptr,
         "expected a model with an input that has a sample axis, got none");
@@ -123,6 +129,9 @@ DatasetSpec MakeDatasetSpec(const std::vector<std::string>& files,
   spec.label = layout.label;
   spec.token_dtype = layout.token_dtype;
   spec.seq_len = layout.seq_len;
+  spec.eod = layout.eod;
+  spec.segments = layout.segments;
+  spec.ignored = layout.ignored;
   spec.budgets = budgets;
   return spec;
 }

@@ -48,6 +48,11 @@ const Option kOptions[] = {
     Row("Samples", "whole", kList, "arrays that are fed whole: no sample axis"),
     Row("Samples", "seq_len", kInt, "token files: tokens per sample", "",
         {.min = 1}),
+    Row("Samples", "eod", kInt,
+        "token files: the token that ends a document; `segment_ids` then tells "
+        "the documents of a row apart, the input position_ids begins anew in "
+        "each, and the label behind it does not count",
+        "", {.min = 0}),
     Row("Samples", "token_dtype", kChoice, "token files: type of a token",
         "uint16", {.choices = "uint16|uint32"}),
     Row("Files", "data", kFiles,
@@ -228,6 +233,11 @@ const Option kOptions[] = {
         "tensors that the exporter wrote once, are two (default: one)"),
     Row("Reading", "tie", kWords, "A=B: these two hold the same and become one",
         "", {.field = &O::ties}),
+    Row("Reading", "segment_ids", kText,
+        "a row holds several documents: attention keeps to the one that this "
+        "input of integers (batch, sequence) names; it is added if the model "
+        "has none of this name",
+        "", {.field = &O::segment_ids}),
 
     Row("Recipe", "recipe", kText,
         "how linear layers run in FP8: {}, with overrides as in "

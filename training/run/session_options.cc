@@ -381,8 +381,12 @@ ProviderOptions ProviderOptionsOf(const OptionSet& options) {
 }
 
 DataOptions DataOf(const OptionSet& options) {
-  return {options.List("whole"), options.Int("batch_size"),
-          options.Int("seq_len"), ParseDType(options.Text("token_dtype"))};
+  DataOptions data = {options.List("whole"), options.Int("batch_size"),
+                      options.Int("seq_len"),
+                      ParseDType(options.Text("token_dtype"))};
+  data.eod = GivenInt(options, "eod");
+  if (options.Find("segment_ids")) data.segments = options.Text("segment_ids");
+  return data;
 }
 
 Schedule ScheduleOf(const OptionSet& options) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "base/random.h"
 #include "graph/export_record.h"
 #include "graph/fp8/primary_weights.h"
@@ -33,6 +34,7 @@
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/keep_row_order.h"
 #include "graph/passes/linear.h"
+#include "graph/passes/mask_segments.h"
 #include "graph/passes/separate_tensors.h"
 #include "graph/passes/slice_before_product.h"
 #include "graph/passes/specialize.h"
@@ -92,6 +94,21 @@ const char* Name(StepKind kind) {
   return "?";
 }
 
+std::string SegmentNote(const Graph& graph, const SessionOptions& options,
+                        bool added) {
+  std::vector<std::string> others;
+  for (const Value* input : graph.inputs) {
+    if (input->name != options.segment_ids) others.push_back(input->name);
+  }
+  return Concat(
+      "`segment_ids`: attention keeps to the documents of a row that ",
+      options.segment_ids, added ? ", an added input," : "",
+      " tells apart; positions begin anew only if one of the inputs ",
+      Joined(others), " gives them",
+      options.provider == "cuda" ? "; our own kernels compute it, not cuDNN's"
+                                 : "");
+}
+
 Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
   Passes list = {
       {"ComputeInFloat", ComputeInFloat},
@@ -114,6 +131,14 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
              &report->notes);
        }},
   };
+  if (!options.segment_ids.empty()) {
+    list.push_back({"AddSegmentInput", [&options, report](Graph& graph) {
+                      bool added = AddSegmentInput(graph, options.segment_ids);
+                      if (added) report->added_segments = options.segment_ids;
+                      report->notes.push_back(
+                          SegmentNote(graph, options, added));
+                    }});
+  }
   if (!options.lora.empty()) {
     report->lora = ResolveLora(options.lora);
     list.push_back({"AddAdapters", [report](Graph& graph) {
@@ -157,6 +182,11 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
     list.push_back({"DropNothing", DropNothing});
   }
   list.push_back({"RemoveIdleDropout", RemoveIdleDropout});
+  if (!source.segment_ids.empty()) {
+    list.push_back({"MaskSegments", [&source](Graph& g) {
+                      MaskSegments(g, source.segment_ids, *source.evaluator);
+                    }});
+  }
   if (!evaluates) {
     list.push_back({"AddStraightThrough", AddStraightThrough});
     list.push_back({"UnrollRecurrent", [&](Graph& g) { step.Unroll(g); }});

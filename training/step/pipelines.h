@@ -40,6 +40,7 @@ struct ImportReport {
   std::vector<InitializerReport> initializers;
   std::optional<LoraSpec> lora;  // of the option
   std::vector<Adapter> adapters;
+  std::string added_segments;  // the input that options.segment_ids has added
   // With kReport and kForecast, and with weights of other files or of a
   // checkpoint: without those that options.init draws.
   MissingData missing;

@@ -118,6 +118,7 @@ struct StepSource {
   std::map<std::string, std::string> averages = {};
   // Of the model's parameters, where weight decay depends on it.
   std::map<std::string, WeightUse> uses = {};
+  std::string segment_ids = {};  // see SessionOptions
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later

@@ -148,6 +148,7 @@ constexpr Setting kSettings[] = {
     {"batch_norm", [](Options o) { return Text(o.batch_norm); }},
     {"tie_copies", [](Options o) { return Text(o.tie_copies); }, "no_tie"},
     {"ties", [](Options o) { return Text(o.ties); }, "tie"},
+    {"segment_ids", [](Options o) { return o.segment_ids; }},
     {"grad_accum", [](Options o) { return std::to_string(o.grad_accum); }},
     {"grad_accum_by", [](Options o) { return o.grad_accum_by; }},
 };
@@ -158,7 +159,8 @@ bool IsNewer(std::string_view option) {
          option == "label_smoothing" || option == "class_weights" ||
          option == "delta" || option == "release_gradients" ||
          option == "moments" || option == "master" || option == "decay" ||
-         option == "ema" || option == "grad_accum_by" || option == "muon_for" ||
+         option == "ema" || option == "segment_ids" ||
+         option == "grad_accum_by" || option == "muon_for" ||
          option == "no_nesterov" || option == "adjust_lr_fn" ||
          option == "ns_steps" || option == "ns_coefficients";
 }
@@ -289,6 +291,8 @@ void TakeStepSettings(const std::map<std::string, std::string>& settings,
   options->recipe = ParseRecipe(recipe);
   options->dtype = ParsePrecision(settings.at("dtype"), what);
   options->grad_accum = ParseCount(settings.at("grad_accum"), what);
+  auto segments = settings.find("segment_ids");
+  options->segment_ids = segments == settings.end() ? "" : segments->second;
   auto by = settings.find("grad_accum_by");
   options->grad_accum_by =
       by == settings.end() ? defaults.grad_accum_by : by->second;

@@ -66,7 +66,8 @@ std::string TrainingModel::Fingerprint() const {
                    value->shape ? ToString(*value->shape) : "?", "\n");
   };
   for (const Value* value : graph->inputs) {
-    if (!IsLabelOfFile(*value)) add("input", value);
+    const bool added = value->name == added_segments;
+    if (!added && !IsLabelOfFile(*value)) add("input", value);
   }
   for (const Value* value : graph->outputs) {
     bool added = loss_file && value->name == loss_file->output;
@@ -188,6 +189,7 @@ void DescribeModel(const SessionOptions& options, const ImportReport& import,
                    TrainingModel* model) {
   model->loss = options.loss;
   model->loss_file = import.loss;
+  model->added_segments = import.added_segments;
   if (import.loss) {
     model->loss.kind = "output:" + import.loss->output;
     model->notes.push_back(LossNote(options.loss.kind, *import.loss));
@@ -347,6 +349,7 @@ StepSource MakeStepSource(const SessionOptions& options,
   source.primary_weights = options.primary_weights == "fp8";
   CheckFrozen(options, model.step != nullptr, mesh);
   source.frozen = options.frozen;
+  source.segment_ids = options.segment_ids;
   source.fp8.own_frozen_scales = source.frozen == "fp8";
   if (source.frozen == "bfloat16" ||
       (source.frozen == "fp8" && options.dtype == DType::kBFloat16)) {

@@ -46,6 +46,7 @@ struct TrainingModel {
   // With the option `lora`: what it says, and the adapters in the graph.
   std::optional<LoraSpec> lora;
   std::vector<Adapter> adapters;
+  std::string added_segments;  // the input that `segment_ids` has added
   // Values of given weights for parameters, which the graph does not have yet:
   // whoever needs one takes it.
   SourceMap first;

@@ -3,13 +3,14 @@
 // The backward pass of attention. The probabilities are computed again from
 // lse, in transposed blocks: rows are columns of the scores, that is keys. If
 // lse is large, its rounding would show in them; then their sum is computed
-// first. A task has the keys of one *split* of one head: it finishes their dk
-// and dv, and its part of dq. Then the parts are added: dq over splits, dk and
-// dv over the heads that share them. The order of these sums depends on sizes
-// alone.
+// first. Blocks whose rows and keys share no segment are left out. A task has
+// the keys of one *split* of one head: it finishes their dk and dv, and its
+// part of dq. Then the parts are added: dq over splits, dk and dv over the
+// heads that share them. The order of these sums depends on sizes alone.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/parallel.h"
@@ -18,6 +19,7 @@
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"
+#include "providers/cpu/attention/segments.h"
 #include "providers/cpu/gemm/packed_matrix.h"
 #include "providers/cpu/gemm/scratch.h"
 #include "providers/ops/arguments.h"
@@ -76,6 +78,7 @@ class BackwardPass {
       }
     }
     if (in.has_bias) bias_ = ctx.In(in.bias()).data<T>();
+    if (in.has_segments) segments_ = ctx.In(in.segments()).data<int32_t>();
     // Eight parts of dq at most.
     split_ = RoundUp(std::max(kMinSplit, DivideUp(z_.s, 8)), kLanes);
     splits_ = DivideUp(z_.s, split_);
@@ -105,6 +108,18 @@ class BackwardPass {
   }
 
  private:
+  // What is added to the scores of a head, and which of them are seen.
+  struct Head {
+    int64_t number;  // in its batch
+    const T* bias;   // or null
+    Segments segments;
+  };
+
+  Head HeadOf(int64_t batch, int64_t head) const {
+    return {head, bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr,
+            segments_ ? Segments(segments_ + batch * z_.t) : Segments()};
+  }
+
   static constexpr int64_t kMinSplit = 512;  // keys
   static constexpr int64_t kGrain = 64;  // rows that a thread adds at a time
   static constexpr T kLargeLse = 256;
@@ -158,7 +173,7 @@ class BackwardPass {
                          z_.d, read);
     PackedMatrix keys;
     keys.Pack(Operand(k, true), z_.d, z_.s);
-    const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
+    const Head own = HeadOf(batch, head);
     for (int64_t row = 0; row < z_.t; ++row) {
       if (!IsLarge(lse[row])) continue;
       auto q = ReadRows<E>(ctx_.In(1), z_.q.At(batch, head, row), 1, z_.q.row,
@@ -181,11 +196,13 @@ class BackwardPass {
               relative_ + head * z_.Distances() + z_.Origin() - row + column, 1,
               n);
         }
-        if (bias) {
+        if (own.bias) {
           AddBias(scores.data(),
-                  bias + row * z_.bias_step[2] + column * z_.bias_step[3],
+                  own.bias + row * z_.bias_step[2] + column * z_.bias_step[3],
                   z_.bias_step[3], n);
         }
+        own.segments.Hide(scores.data(), row, column, n,
+                          -std::numeric_limits<T>::infinity());
         total += SumOfPowers(scores.data(), lse[row], n);
       }
       shares[row] = 1 / total;
@@ -216,13 +233,13 @@ class BackwardPass {
     std::fill(dq + first * z_.d, dq + z_.t * z_.d, T{0});
     ReadKeys(batch, head / z_.Repeats(), begin, end, w);
     ReadQueries(batch, head, first, w);
-    const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
+    const Head own = HeadOf(batch, head);
     for (int64_t key = begin; key < end; key += blocks_.rows) {
       int64_t m = std::min(blocks_.rows, end - key), at = key - begin;
       for (int64_t row = FirstRow(key); row < z_.t; row += kColumns) {
         Block x = {key, m, row, std::min(kColumns, z_.t - row)};
-        RunKeys(x, at, row - first, head, bias, dk + at * z_.d, dv + at * z_.e,
-                w);
+        if (!own.segments.MayMeet(x.row, x.n, x.key, x.m)) continue;
+        RunKeys(x, at, row - first, own, dk + at * z_.d, dv + at * z_.e, w);
         if (drelative_.defined()) AddDiagonals(x, drelative, w);
         if (Wants(0)) RunRows(x, at, dq + row * z_.d, w);
       }
@@ -292,11 +309,30 @@ class BackwardPass {
     return !z_.causal || x.row >= x.key + x.m - 1;
   }
 
+  // Adds relative positions and the bias to the scores of m keys from `key` on
+  // and n rows from `row` on.
+  void FinishScores(const HeadRows<T>& s, int64_t key, int64_t m, int64_t row,
+                    int64_t n, const Head& head) const {
+    for (int64_t r = 0; r < m; ++r) {
+      T* scores = s.From(r).data;
+      if (relative_) {
+        AddBias(scores,
+                relative_ + head.number * z_.Distances() + z_.Origin() + key +
+                    r - row,
+                -1, n);
+      }
+      if (head.bias) {
+        AddBias(scores,
+                head.bias + row * z_.bias_step[2] + (key + r) * z_.bias_step[3],
+                z_.bias_step[2], n);
+      }
+    }
+  }
+
   // Computes p and ds of a block and adds to the dk and dv of its keys. In the
   // packed operands its rows begin at `packed_row`, its keys at `packed_key`.
   void RunKeys(const Block& x, int64_t packed_key, int64_t packed_row,
-               int64_t head, const T* bias, T* dk, T* dv,
-               BackwardMemory<E>& w) const {
+               const Head& head, T* dk, T* dv, BackwardMemory<E>& w) const {
     int64_t step = IsWhole(x) ? x.m : blocks_.piece;
     for (int64_t i = 0; i < x.m; i += step) {
       int64_t m = std::min(step, x.m - i), key = x.key + i;
@@ -321,18 +357,7 @@ class BackwardPass {
                                 .c = ds.Right(begin).data,
                                 .ldc = ds.ld},
                                0, at);
-      for (int64_t r = 0; relative_ && r < m; ++r) {
-        AddBias(s.From(r).Right(begin).data,
-                relative_ + head * z_.Distances() + z_.Origin() + key + r -
-                    (x.row + begin),
-                -1, n);
-      }
-      for (int64_t r = 0; bias && r < m; ++r) {
-        AddBias(s.From(r).Right(begin).data,
-                bias + (x.row + begin) * z_.bias_step[2] +
-                    (key + r) * z_.bias_step[3],
-                z_.bias_step[2], n);
-      }
+      FinishScores(s.Right(begin), key, m, x.row + begin, n, head);
       HeadRows<E> p_rows = P(w).From(i), ds_rows = Ds(w).From(i);
       ScoreGradientRows<E>{.scores = s,
                            .dp = ds,
@@ -348,6 +373,12 @@ class BackwardPass {
                            .along = w.along.data() + packed_row,
                            .scale = z_.scale}
           .Run();
+      for (int64_t r = 0; r < m; ++r) {
+        for (const HeadRows<E>& rows : {p_rows, ds_rows}) {
+          head.segments.Hide(rows.From(r).Right(begin).data, key + r,
+                             x.row + begin, n, E{0});
+        }
+      }
       RoundRows(z_.round_to, p_rows.Right(begin), m, n);
       RoundRows(z_.round_to, ds_rows.Right(begin), m, n);
       auto add = [&](const PackedMatrix& b, const HeadRows<E>& a, int64_t width,
@@ -494,6 +525,7 @@ class BackwardPass {
   Tensor outputs_[3];
   AmaxMeter meters_[3];
   const T *relative_ = nullptr, *bias_ = nullptr;
+  const int32_t* segments_ = nullptr;
   Tensor drelative_;
   std::vector<T> shares_;           // (B,H,T)
   int64_t split_ = 1, splits_ = 1;  // keys of a split, splits of a head

@@ -2,10 +2,11 @@
 //
 // The forward pass of attention. A block of rows meets block after block of
 // columns: their scores stay in the second-level cache, and the result of a row
-// is scaled whenever its largest score grows. Scores beyond a causal mask are
-// not computed.
+// is scaled whenever its largest score grows. Scores beyond a causal mask, and
+// blocks whose rows and columns share no segment, are not computed.
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/parallel.h"
@@ -14,6 +15,7 @@
 #include "providers/cpu/attention/blocks.h"
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/attention/rows.h"
+#include "providers/cpu/attention/segments.h"
 #include "providers/cpu/gemm/packed_matrix.h"
 #include "providers/ops/arguments.h"
 
@@ -47,6 +49,7 @@ class ForwardPass {
     }
     if (in.has_relative) relative_ = ctx.In(in.relative()).data<T>();
     if (in.has_bias) bias_ = ctx.In(in.bias()).data<T>();
+    if (in.has_segments) segments_ = ctx.In(in.segments()).data<int32_t>();
   }
 
   void Run() {
@@ -71,12 +74,21 @@ class ForwardPass {
   }
 
  private:
+  // What is added to the scores of a head, and which of them are seen.
+  struct Head {
+    int64_t number;  // in its batch
+    const T* bias;   // or null
+    Segments segments;
+  };
+
   // Rows begin … end of one head of one batch.
   void RunRows(int64_t head, int64_t begin, int64_t end, ForwardMemory<E>& w) {
     int64_t batch = head / z_.heads;
     head %= z_.heads;
     PackGroup(batch, head / z_.Repeats(), w);
-    const T* bias = bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr;
+    const Head own = {
+        head, bias_ ? bias_ + z_.BiasAt(batch, head) : nullptr,
+        segments_ ? Segments(segments_ + batch * z_.t) : Segments()};
     w.scores.resize(static_cast<size_t>(blocks_.Scores()));
     if constexpr (kRounded<E>) {
       w.powers.resize(static_cast<size_t>(blocks_.Scores()));
@@ -92,9 +104,14 @@ class ForwardPass {
       HeadRows<T> to = {w.result.data(), z_.e};
       int64_t at = z_.y.At(batch, head, row);
       if (!out.narrow()) to = {out.At(at, nullptr), z_.y.row};
+      // The first row sees itself, so the first block has columns for all.
+      bool begins = true;
       for (int64_t column = 0; column < z_.Columns(row + m);
            column += kColumns) {
-        RunBlock(q, row, m, column, head, bias, to, w);
+        int64_t n = std::min(kColumns, z_.s - column);
+        if (!own.segments.MayMeet(row, m, column, n)) continue;
+        RunBlock(q, row, m, column, own, begins, to, w);
+        begins = false;
       }
       for (int64_t i = 0; i < m; ++i) {
         Finish(w.state[static_cast<size_t>(i)], to.From(i).data);
@@ -121,9 +138,33 @@ class ForwardPass {
     w.packed_group = index;
   }
 
-  // Adds what m rows from `row` on see of kColumns columns from `column` on.
+  // Adds relative positions and the bias to the scores of `count` rows and n
+  // columns, and hides what other segments have.
+  void FinishScores(const HeadRows<T>& s, int64_t row, int64_t count,
+                    int64_t column, int64_t n, const Head& head) const {
+    for (int64_t r = 0; r < count; ++r) {
+      T* scores = s.From(r).data;
+      if (relative_) {
+        AddBias(scores,
+                relative_ + head.number * z_.Distances() + z_.Origin() -
+                    (row + r) + column,
+                1, n);
+      }
+      if (head.bias) {
+        AddBias(
+            scores,
+            head.bias + (row + r) * z_.bias_step[2] + column * z_.bias_step[3],
+            z_.bias_step[3], n);
+      }
+      head.segments.Hide(scores, row + r, column, n,
+                         -std::numeric_limits<T>::infinity());
+    }
+  }
+
+  // Adds what m rows from `row` on see of kColumns columns from `column` on, or
+  // sets it where the rows begin.
   void RunBlock(const HeadRows<const E>& q, int64_t row, int64_t m,
-                int64_t column, int64_t head, const T* bias,
+                int64_t column, const Head& head, bool begins,
                 const HeadRows<T>& to, ForwardMemory<E>& w) const {
     bool whole = z_.Columns(row + 1) >= std::min(z_.s, column + kColumns);
     int64_t step = whole ? m : blocks_.piece;
@@ -150,18 +191,7 @@ class ForwardPass {
                    0, column);
       // Columns that the piece's first row sees.
       int64_t first = z_.Columns(row + i + 1) - column;
-      for (int64_t r = 0; relative_ && r < count; ++r) {
-        AddBias(s.From(r).data,
-                relative_ + head * z_.Distances() + z_.Origin() -
-                    (row + i + r) + column,
-                1, n);
-      }
-      for (int64_t r = 0; bias && r < count; ++r) {
-        AddBias(
-            s.From(r).data,
-            bias + (row + i + r) * z_.bias_step[2] + column * z_.bias_step[3],
-            z_.bias_step[3], n);
-      }
+      FinishScores(s, row + i, count, column, n, head);
       SoftmaxState<T>* state = w.state.data() + i;
       SoftmaxRows<E>{.scores = s,
                      .powers = powers.From(i),
@@ -173,12 +203,12 @@ class ForwardPass {
           .Run();
       RoundRows(z_.round_to, powers.From(i), count, n);
       HeadRows<T> y = to.From(i);
-      if (column > 0) ScaleRows(y, count, z_.e, state);
+      if (!begins) ScaleRows(y, count, z_.e, state);
       w.v.Multiply({.m = count,
                     .n = z_.e,
                     .k = n,
                     .a = Operand(powers.From(i)),
-                    .accumulate = column > 0,
+                    .accumulate = !begins,
                     .c = y.data,
                     .ldc = y.ld},
                    column);
@@ -205,6 +235,7 @@ class ForwardPass {
   Tensor y_;
   T* lse_ = nullptr;
   const T *relative_ = nullptr, *bias_ = nullptr;
+  const int32_t* segments_ = nullptr;
 };
 
 }  // namespace

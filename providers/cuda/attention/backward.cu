@@ -5,11 +5,11 @@
 // dq, for dk and dv, and for drelative. A block of threads computes 64 rows of
 // dq, or 64 rows of dk and dv, or 64 elements of drelative. It computes all
 // tiles of scores on which these results depend, and adds their parts in a
-// fixed order. So each result is the sum of one block. A block of dk and dv
-// computes the scores of all heads that share them. Traffic: each result is
-// written once; q, k, v and dy are read T/64 or S/64 times, mostly from the
-// second-level cache. The scores are computed again for each 256 columns of a
-// result.
+// fixed order. So each result is the sum of one block. Tiles whose rows and
+// columns share no segment are left out. A block of dk and dv computes the
+// scores of all heads that share them. Traffic: each result is written once; q,
+// k, v and dy are read T/64 or S/64 times, mostly from the second-level cache.
+// The scores are computed again for each 256 columns of a result.
 #include <algorithm>
 #include <cmath>
 
@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(kTileThreads)
   float total[kPatch] = {};
   int64_t end = z.causal && row + kSide < z.s ? row + kSide : z.s;
   for (int64_t column = 0; large && column < end; column += kSide) {
+    if (!MayMeet(z, h, row, column)) continue;
     float s[kPatch][kPatch];
     MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, s);
     ScoreTile tile = TileOf(z, h, row, column);
@@ -175,6 +176,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   RowSumsOfThread<kParts> sums;
   sums.Clear();
   for (int64_t column = 0; column < end; column += kSide) {
+    if (!MayMeet(z, h, row, column)) continue;
     WriteScoreGradients(z, h, row, column, facts, m);
     int64_t count = end - column;
     sums.AddRows(m, count < kSide ? static_cast<int>(count) : kSide,
@@ -233,6 +235,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     AttentionHead h = HeadOf(z, batch, first_head + i);
     // Rows before the first key do not see the tile.
     for (int64_t row = z.causal ? key : 0; row < z.t; row += kSide) {
+      if (!MayMeet(z, h, row, key)) continue;
       float p[kPatch][kPatch], ds[kPatch][kPatch];
       KeyGradients(z, h, rows, key, row, m, p, ds);
       int64_t left = z.t - row;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kMostWidth = 128, kWidthStep = 8;
 
+// Attention with segments always has a bias.
 bool FitsLibrary(const AttentionSizes& z, const AttentionInputs& in) {
   return !in.has_bias && !in.has_relative && z.b > 0 && z.t > 0 && z.s > 0 &&
          z.d > 0 && z.d == z.e && z.d <= kMostWidth && z.d % kWidthStep == 0 &&

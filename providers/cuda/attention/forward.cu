@@ -2,10 +2,11 @@
 //
 // The forward pass of attention. A block has 64 rows of one head. It meets the
 // columns 64 at a time, and scales its results whenever the largest score of
-// their row grows. Columns beyond a causal mask are not read. Traffic: y is
-// written once; each block reads its rows of q, and k and v of its head, so
-// that k and v are read T/64 times (half of that if causal), mostly from the
-// second-level cache. The scores are computed again for each 256 columns of y.
+// their row grows. Columns beyond a causal mask, and tiles whose rows and
+// columns share no segment, are not read. Traffic: y is written once; each
+// block reads its rows of q, and k and v of its head, so that k and v are read
+// T/64 times (half of that if causal), mostly from the second-level cache. The
+// scores are computed again for each 256 columns of y.
 #include <cmath>
 
 #include "providers/cuda/attention/attention.h"
@@ -85,6 +86,7 @@ __global__ void __launch_bounds__(kTileThreads)
   sums.Clear();
   softmax.Clear();
   for (int64_t column = 0; column < end; column += kSide) {
+    if (!MayMeet(z, h, row, column)) continue;
     float p[kPatch][kPatch];
     MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, p);
     ScoreTile tile = TileOf(z, h, row, column);

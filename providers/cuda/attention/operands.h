@@ -28,6 +28,7 @@ struct AttentionOperands {
   HeadLayout q_at, k_at, v_at, y_at;
   FloatsIn q, k, v, dy;
   const float *relative, *bias, *lse;
+  const int32_t* segments;
 };
 
 // e^x, as 2^x is cheaper. x is the difference of two scores: scores near the
@@ -66,7 +67,10 @@ inline AttentionOperands OperandsOf(const KernelContext& ctx,
       .dy = {},
       .relative = in.has_relative ? data(in.relative()) : nullptr,
       .bias = in.has_bias ? data(in.bias()) : nullptr,
-      .lse = nullptr};
+      .lse = nullptr,
+      .segments = in.has_segments ? static_cast<const int32_t*>(
+                                        Operand(ctx, in.segments()).raw())
+                                  : nullptr};
   return a;
 }
 
@@ -95,11 +99,12 @@ __device__ inline AttentionBlock BlockOf(int64_t tiles, int64_t chunks) {
 struct AttentionHead {
   int64_t batch, head;
   const float *relative, *bias;  // of this head
+  const int32_t* segments;       // of this batch, or null
 };
 
 __device__ inline AttentionHead HeadOf(const AttentionOperands& z,
                                        int64_t batch, int64_t head) {
-  AttentionHead h = {batch, head, nullptr, nullptr};
+  AttentionHead h = {batch, head, nullptr, nullptr, nullptr};
   if (z.relative) {
     // The bias at row 0 and column 0.
     h.relative = z.relative + head * (z.t + z.s - 1) + z.t - 1;
@@ -107,7 +112,43 @@ __device__ inline AttentionHead HeadOf(const AttentionOperands& z,
   if (z.bias) {
     h.bias = z.bias + batch * z.bias_step[0] + head * z.bias_step[1];
   }
+  if (z.segments) h.segments = z.segments + batch * z.t;
   return h;
+}
+
+// The least and the largest segment of kSide rows from `first` on.
+struct SegmentRange {
+  int32_t least, most;
+};
+
+// All threads of the warp call it, and get the same.
+__device__ inline SegmentRange RangeOf(const int32_t* segments, int64_t first,
+                                       int64_t count) {
+  constexpr int kWarp = 32;
+  SegmentRange range = {segments[first], segments[first]};
+  for (int64_t i = first + static_cast<int>(threadIdx.x) % kWarp;
+       i < first + kSide && i < count; i += kWarp) {
+    range.least = segments[i] < range.least ? segments[i] : range.least;
+    range.most = segments[i] > range.most ? segments[i] : range.most;
+  }
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    int32_t least = __shfl_xor_sync(0xFFFFFFFFu, range.least, lanes);
+    int32_t most = __shfl_xor_sync(0xFFFFFFFFu, range.most, lanes);
+    range.least = least < range.least ? least : range.least;
+    range.most = most > range.most ? most : range.most;
+  }
+  return range;
+}
+
+// False only if no row of a tile sees any of its columns because their segments
+// differ. All threads of the block call it, and get the same.
+__device__ inline bool MayMeet(const AttentionOperands& z,
+                               const AttentionHead& h, int64_t row,
+                               int64_t column) {
+  if (!h.segments) return true;
+  SegmentRange rows = RangeOf(h.segments, row, z.t);
+  SegmentRange columns = RangeOf(h.segments, column, z.s);
+  return rows.least <= columns.most && columns.least <= rows.most;
 }
 
 // The first element of a head.
@@ -142,9 +183,12 @@ struct ScoreTile {
   int rows, begin, end;          // rows and columns that exist
   int diagonal;                  // row i sees the columns up to i + diagonal
   const float *relative, *bias;  // of row 0 and column 0, or null
+  // Of row 0 and of column 0, or both null.
+  const int32_t *row_segments, *column_segments;
 
   __device__ bool Sees(int i, int j) const {
-    return i < rows && j >= begin && j < end && j - i <= diagonal;
+    return i < rows && j >= begin && j < end && j - i <= diagonal &&
+           (!row_segments || row_segments[i] == column_segments[j]);
   }
 };
 
@@ -163,10 +207,16 @@ __device__ inline ScoreTile TileOf(const AttentionOperands& z,
                  InTile(z.s - column),
                  z.causal ? InTile(row - column) : kSide,
                  nullptr,
+                 nullptr,
+                 nullptr,
                  nullptr};
   if (h.relative) t.relative = h.relative + column - row;
   if (h.bias) {
     t.bias = h.bias + row * z.bias_step[2] + column * z.bias_step[3];
+  }
+  if (h.segments) {
+    t.row_segments = h.segments + row;
+    t.column_segments = h.segments + column;
   }
   return t;
 }

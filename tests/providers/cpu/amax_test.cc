@@ -229,7 +229,10 @@ TEST(MeasuredAmaxList, IsComplete) {
   for (const char* same :
        {"onnx_fp8.AttentionBias", "onnx_fp8.AttentionBiasGrad",
         "onnx_fp8.AttentionRelative", "onnx_fp8.AttentionRelativeGrad",
-        "onnx_fp8.AttentionPackedBias", "onnx_fp8.AttentionPackedBiasGrad"}) {
+        "onnx_fp8.AttentionPackedBias", "onnx_fp8.AttentionPackedBiasGrad",
+        "onnx_fp8.AttentionSegments", "onnx_fp8.AttentionSegmentsGrad",
+        "onnx_fp8.AttentionPackedSegments",
+        "onnx_fp8.AttentionPackedSegmentsGrad"}) {
     tested.insert(same);  // the code of Attention
   }
   EXPECT_EQ(measuring, tested);

@@ -53,6 +53,8 @@ std::vector<GradientCase> OwnAttentionCases() {
     return all;
   };
   const Operand bias = Doubles({3, 4}, {0, -1, 2, 0, 1, 1, -3, 0, 0, 2, 0, 1});
+  const Operand segments =
+      Constant(Tensor::From<int32_t>({2, 4}, {0, 0, 1, 2, 3, 3, 3, 4}));
   return {
       {"Own",
        "onnx_fp8.Attention",
@@ -78,6 +80,14 @@ std::vector<GradientCase> OwnAttentionCases() {
        "onnx_fp8.AttentionPackedBias",
        {X({4, 2, 6}), Doubles({4, 4}, {0, -1, 2, 0, 1, 1, -3, 0,  //
                                        0, 2, 0, 1, 1, 0, 3, -1})},
+       packed(1, 1, 0, {1, 0, 2})},
+      {"OwnSegments",
+       "onnx_fp8.AttentionSegments",
+       {X({2, 4, 8}), X({2, 4, 4}), X({2, 4, 6}), Doubles({1}, {0}), segments},
+       attributes(4, 2, 1)},
+      {"OwnPackedSegments",
+       "onnx_fp8.AttentionPackedSegments",
+       {X({4, 2, 6}), Doubles({4}, {0, -1, 2, 1}), segments},
        packed(1, 1, 0, {1, 0, 2})},
       {"OwnRelative",
        "onnx_fp8.AttentionRelative",
