@@ -3,20 +3,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <set>
 
 #include "base/check.h"
 #include "base/joined.h"
-#include "base/random.h"
 #include "data/arrays.h"
+#include "data/data_files.h"
+#include "data/pass_order.h"
 #include "data/token_file.h"
 
 namespace onnx_fp8 {
 namespace {
-
-// Separates the shuffle from other uses of the run's seed.
-constexpr uint64_t kShuffleKey = 0x73687566666c6531;
 
 bool IsTokenFile(const std::string& file) {
   return std::filesystem::path(file).extension() == ".bin";
@@ -64,17 +61,9 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   }
   Check(spec.batch_size > 0 && spec.batch_size <= UINT32_MAX,
         "expected a batch size in 1…2^32 - 1, got ", spec.batch_size);
-  auto tokens = std::ranges::count_if(spec.files, IsTokenFile);
-  if (tokens == 0 || spec.arrays) {
-    Check(!spec.eod, "[", Files(),
-          "] expected token files (.bin) for `eod`, got arrays, which have "
-          "segments of their own");
-    OpenArrays();
-  } else {
-    Check(tokens == std::ssize(spec.files), "[", Files(),
-          "] expected token files (.bin) or arrays, got both");
-    OpenTokens();
-  }
+  Check(spec.shuffle_block >= 0, "expected `shuffle_block` of at least 0, got ",
+        spec.shuffle_block);
+  Open();
   Check(size_ > 0, "[", Files(), "] holds no samples");
   Check(size_ <= UINT32_MAX, "[", Files(),
         "] expected less than 2^32 samples, "
@@ -88,6 +77,8 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(fewest >= spec.ranks, "[", Files(),
         "] expected a sample for each of the ", spec.ranks,
         " ranks, got a batch of ", fewest, " (`batch_size`)");
+  order_ = std::make_shared<PassOrder>(size_, spec.seed, spec.shuffle,
+                                       spec.shuffle_block);
   if (dropped() > 0) {
     notes_.push_back(Concat(dropped(), " of ", size_,
                             " samples are left out of each epoch: they do not "
@@ -98,14 +89,30 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
 
 std::string Dataset::Files() const { return Joined(spec_.files); }
 
-void Dataset::OpenArrays() {
+void Dataset::Open() {
+  std::vector<std::string> files;
+  for (const std::string& item : spec_.files) {
+    if (spec_.arrays) continue;  // a name that stands for them
+    const std::vector<std::string> more = DataFiles(item, spec_.token_dtype);
+    files.insert(files.end(), more.begin(), more.end());
+  }
+  const auto tokens = std::ranges::count_if(files, IsTokenFile);
+  if (tokens == 0) {
+    Check(!spec_.eod, "[", Files(),
+          "] expected token files (.bin) for `eod`, got arrays, which have "
+          "segments of their own");
+    return OpenArrays(files);
+  }
+  Check(tokens == std::ssize(files), "[", Files(),
+        "] expected token files (.bin) or arrays, got both");
+  OpenTokens(files);
+}
+
+void Dataset::OpenArrays(const std::vector<std::string>& files) {
   std::vector<std::string> unused;
-  if (spec_.arrays) {
-    OpenFile(Files(), ArrayFile(*spec_.arrays), &unused);
-  } else {
-    for (const std::string& file : spec_.files) {
-      OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
-    }
+  if (spec_.arrays) OpenFile(Files(), ArrayFile(*spec_.arrays), &unused);
+  for (const std::string& file : files) {
+    OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
   }
   CheckComplete(unused);
 }
@@ -198,7 +205,7 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   }
 }
 
-void Dataset::OpenTokens() {
+void Dataset::OpenTokens(const std::vector<std::string>& files) {
   Check(spec_.seq_len > 0, "[", Files(),
         "] expected a sequence length (`seq_len`) for token files");
   std::vector<std::string> names;
@@ -217,7 +224,7 @@ void Dataset::OpenTokens() {
         !spec_.eod && !spec_.segments.empty()
             ? "; `eod` tells where documents end"
             : "");
-  for (const std::string& file : spec_.files) {
+  for (const std::string& file : files) {
     Tensor tokens = ReadTokens(file, spec_.token_dtype);
     int64_t windows = NumWindows(tokens, spec_.seq_len);
     Check(windows > 0, "[", file, "] expected at least ", spec_.seq_len,
@@ -239,29 +246,17 @@ int64_t Dataset::dropped() const {
   return spec_.drop_last && !spec_.source ? size_ % spec_.batch_size : 0;
 }
 
-// Fisher and Yates' shuffle with counter-based numbers.
-void Dataset::SetOrder(int64_t epoch) const {
-  if (epoch == epoch_) return;
-  order_.resize(static_cast<size_t>(size_));
-  std::iota(order_.begin(), order_.end(), 0u);
-  uint64_t key =
-      RandomBits(spec_.seed ^ kShuffleKey, static_cast<uint64_t>(epoch));
-  for (uint64_t i = order_.size(); spec_.shuffle && i-- > 1;) {
-    std::swap(order_[i], order_[RandomBelow(key, i, i + 1)]);
-  }
-  epoch_ = epoch;
-}
-
 TensorMap Dataset::Batch(int64_t index) const {
   Check(index >= 0, "expected a batch from 0 on, got ", index);
   if (spec_.source) return SourceBatch(index);
-  SetOrder(index / batches_per_epoch());
+  const int64_t epoch = index / batches_per_epoch();
   int64_t begin = index % batches_per_epoch() * spec_.batch_size;
   int64_t end = std::min(begin + spec_.batch_size, size_);
   int64_t n = end - begin;
   end = begin + n * (spec_.rank + 1) / spec_.ranks;
   begin += n * spec_.rank / spec_.ranks;
-  std::vector<int64_t> samples(order_.begin() + begin, order_.begin() + end);
+  std::vector<int64_t> samples;
+  for (int64_t i = begin; i < end; ++i) samples.push_back(order_->At(epoch, i));
   TensorMap batch = whole_;
   for (const Column& column : columns_) {
     batch[column.input.name] = Rows(column, samples);

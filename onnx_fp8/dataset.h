@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 namespace onnx_fp8 {
 
 class ArrayFile;
+class PassOrder;
 
 // One array that the graph is fed with: an input or the label.
 struct DatasetInput {
@@ -46,7 +48,8 @@ struct BatchSource {
 struct DatasetSpec {
   // .npz, .npy and .safetensors, or .bin (token files), not both kinds. Arrays
   // of the same name are concatenated along the samples; files with different
-  // names complete each other.
+  // names complete each other. A folder stands for its token files, a pattern
+  // (* ? [) for the files that fit it (data/data_files.h).
   std::vector<std::string> files;
   // Arrays in memory, not copied, in place of files; the one name in `files`
   // then stands for them in messages.
@@ -58,6 +61,9 @@ struct DatasetSpec {
   int64_t batch_size = 8;
   uint64_t seed = 0;
   bool shuffle = true;
+  // Samples that a shuffle keeps together, as neighbors in the files; 0: none.
+  // Data beyond the memory are then read in long pieces.
+  int64_t shuffle_block = 0;
   // Training drops samples that do not fill a batch; evaluation keeps them.
   bool drop_last = true;
   // For token files: the input named `label` gets the next tokens, the other
@@ -94,9 +100,9 @@ class Dataset {
 
   // Batch `index` (from 0) of the run, epoch after epoch. It depends only on
   // the files, the spec and `index`: the order of an epoch is a shuffle keyed
-  // by seed and epoch, or the order of the files. Shapes are (batch_size, …);
-  // the last batch of an epoch may be smaller unless drop_last. Errors: an
-  // integer that does not fit the input's dtype.
+  // by seed and epoch (data/pass_order.h), or the order of the files. Shapes
+  // are (batch_size, …); the last batch of an epoch may be smaller unless
+  // drop_last. Errors: an integer that does not fit the input's dtype.
   TensorMap Batch(int64_t index) const;
 
   // Shape of one sample (for a whole array, of the array). REQUIRES: an input.
@@ -120,7 +126,8 @@ class Dataset {
     Shape sample;
   };
 
-  void OpenArrays();
+  void Open();
+  void OpenArrays(const std::vector<std::string>& files);
   void OpenFile(const std::string& file, ArrayFile arrays,
                 std::vector<std::string>* unused);
   void AddWhole(const DatasetInput& input, const std::string& file,
@@ -129,8 +136,7 @@ class Dataset {
                const Tensor& data);
   void CheckComplete(const std::vector<std::string>& unused);
   TensorMap SourceBatch(int64_t index) const;
-  void OpenTokens();
-  void SetOrder(int64_t epoch) const;
+  void OpenTokens(const std::vector<std::string>& files);
   Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;
   void AddTokenWindows(const std::vector<int64_t>& samples,
                        TensorMap* batch) const;
@@ -142,9 +148,7 @@ class Dataset {
   TensorMap whole_;
   std::vector<Part> tokens_;
   std::vector<std::string> notes_;
-  // The order of the present epoch; a cache.
-  mutable int64_t epoch_ = -1;
-  mutable std::vector<uint32_t> order_;
+  std::shared_ptr<PassOrder> order_;
 };
 
 // The caller's choices for what the model leaves open.

@@ -20,6 +20,7 @@
 #include "cli/report/training_log.h"
 #include "cli/run_session.h"
 #include "collectives/agreement.h"
+#include "data/data_files.h"
 #include "onnx_fp8/option_names.h"
 #include "onnx_fp8/trainer.h"
 #include "training/make_provider.h"
@@ -281,14 +282,18 @@ FileMarks TrainCommand::MarksOfFiles() const {
   FileMarks marks = kept_marks_;
   const auto add = [&](const char* flag, const std::vector<std::string>& files,
                        bool in_memory) {
-    for (const std::string& file : files) {
-      if (!in_memory) marks[flag].push_back(FileMark(file));
+    const DType dtype = ParseDType(flags_.Text("token_dtype"));
+    for (const std::string& item : files) {
+      if (in_memory) continue;
+      for (const std::string& file : DataFiles(item, dtype)) {
+        marks[flag].push_back(FileMark(file));
+      }
     }
   };
   add("--data", files_, host_ && host_->data.given());
   add("--val-data", val_files_, host_ && host_->val_data.given());
   if (flags_.Has("scales") && !has_scales_) {
-    add("--scales", {flags_.Text("scales")}, false);
+    marks["--scales"] = {FileMark(flags_.Text("scales"))};
   }
   return marks;
 }
@@ -370,6 +375,7 @@ void TrainCommand::OpenData() {
   Budgets budgets = BudgetsOf(flags_);
   DatasetSpec files = MakeDatasetSpec(files_, spec_.layout, budgets);
   files.shuffle = !flags_.On("no_shuffle");
+  files.shuffle_block = flags_.Int("shuffle_block");
   files.seed = static_cast<uint64_t>(flags_.Int("seed"));
   files.drop_last = true;
   if (host_) host_->data.GiveTo(&files);

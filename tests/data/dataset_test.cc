@@ -305,6 +305,43 @@ TEST_F(TokenDatasetTest, WindowsOfSeveralFiles) {
             (std::vector<int64_t>{7, 8, 9, 101, 102, 103}));
 }
 
+TEST_F(TokenDatasetTest, AFolderAndAPatternAreTheirFiles) {
+  DatasetSpec spec =
+      TokenSpec({WriteTokens("a.bin", 0, 20), WriteTokens("b.bin", 100, 30)});
+  spec.shuffle = true;
+  spec.shuffle_block = 4;
+  const Dataset files(spec);
+  spec.files = {dir_ / ""};
+  const Dataset folder(spec);
+  spec.files = {dir_ / "?.bin"};
+  const Dataset pattern(spec);
+  ASSERT_EQ(files.size(), 6 + 9);
+  for (int64_t i = 0; i < 10; ++i) {
+    const Tensor ids = files.Batch(i).at("input_ids");
+    EXPECT_TRUE(Identical(folder.Batch(i).at("input_ids"), ids)) << i;
+    EXPECT_TRUE(Identical(pattern.Batch(i).at("input_ids"), ids)) << i;
+  }
+}
+
+// The shares of ranks are the batch, whatever order a shuffle of blocks makes.
+TEST_F(TokenDatasetTest, RanksShareAShuffleOfBlocks) {
+  DatasetSpec spec = TokenSpec({WriteTokens("a.bin", 0, 100)});
+  spec.shuffle = true;
+  spec.shuffle_block = 5;
+  spec.batch_size = 4;
+  const Dataset whole(spec);
+  spec.ranks = 2;
+  const Dataset first(spec);
+  spec.rank = 1;
+  const Dataset second(spec);
+  for (int64_t i : {7, 0, 12}) {
+    std::vector<int64_t> shares = ToInts(first.Batch(i).at("labels"));
+    const std::vector<int64_t> other = ToInts(second.Batch(i).at("labels"));
+    shares.insert(shares.end(), other.begin(), other.end());
+    EXPECT_EQ(shares, ToInts(whole.Batch(i).at("labels"))) << i;
+  }
+}
+
 TEST_F(TokenDatasetTest, RefusesWhatDoesNotFit) {
   std::string file = WriteTokens("a.bin", 0, 20);
   auto expect = [&](const DatasetSpec& spec, const std::string& part) {

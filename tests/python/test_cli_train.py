@@ -64,6 +64,35 @@ def test_batches_of_a_validation_have_their_own_size(tmp_path, size):
     assert validation["val_accuracy"] == pytest.approx(truth["accuracy"])
 
 
+def test_token_shards_go_on_where_they_were(tmp_path):
+    """A folder with an index, shuffled by block: a run that is resumed twice is that of one piece, over an epoch's end."""
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    rng, listed = np.random.default_rng(0), []
+    for i, count in enumerate((300, 170, 90)):
+        rng.integers(0, 61, count).astype("<u2").tofile(shards / f"{i}.bin")
+        listed.insert(0, {"file": f"{i}.bin", "tokens": count})
+    index = {"token_dtype": "uint16", "shards": listed}
+    (shards / "index.json").write_text(json.dumps(index))
+    flags = ["--data", shards, "--seq-len", 16, *CE, "--batch-size", 4, "--shuffle-block", 5, "--seed", 3]
+    run("train", GPT, *flags, "--steps", 11, "--out", tmp_path / "whole")
+    run("train", GPT, *flags, "--steps", 4, "--out", tmp_path / "parts")
+    for steps in (9, 11):
+        run("train", "--resume", "--steps", steps, "--out", tmp_path / "parts")
+    losses = [program.losses(tmp_path / name) for name in ("whole", "parts")]
+    assert losses[0] == losses[1] and len(losses[0]) == 11
+    # In the order of the index, as files.
+    named = ["--data", *(shards / shard["file"] for shard in listed)]
+    run("train", GPT, *named, *flags[2:], "--steps", 11, "--out", tmp_path / "files")
+    assert program.losses(tmp_path / "files") == losses[0]
+    done = run("train", "--resume", "--steps", 12, "--shuffle-block", 6, "--out", tmp_path / "parts", code=1)
+    assert "--shuffle-block" in done.stderr
+    index["shards"].pop()
+    (shards / "index.json").write_text(json.dumps(index))
+    done = run("train", "--resume", "--steps", 12, "--out", tmp_path / "parts", code=1)
+    assert "was started with samples" in done.stderr
+
+
 def test_token_files(tmp_path):
     rng = np.random.default_rng(0)
     rng.integers(0, 61, 500).astype("<u4").tofile(tmp_path / "train.bin")

@@ -57,9 +57,15 @@ const Option kOptions[] = {
         "uint16", {.choices = "uint16|uint32"}),
     Row("Files", "data", kFiles,
         ".npz, .npy, .safetensors (arrays named like the model's inputs) or "
-        ".bin (tokens)"),
+        ".bin (tokens); a folder of token files; a quoted pattern, as "
+        "'train-*.bin'"),
     Row("Files", "val_data", kFiles, "the same, for validation"),
     Row("Order", "no_shuffle", kSwitch, "keep the order of the file"),
+    Row("Order", "shuffle_block", kInt,
+        "samples that a shuffle keeps together: blocks of so many come in a "
+        "random order, and the samples inside a block, too; 0: one block of "
+        "all",
+        "0", {.min = 0}),
     Row("Seed", "seed", kInt, "of the shuffle and of random nodes", "0",
         {.min = 0}),
 

@@ -124,6 +124,7 @@ constexpr FixedNote kFixedNotes[] = {
     {"grad_accum_by", "`grad_accum_by`"},
     {"groups", "`grad_accum`"},
     {"shuffle", "`no_shuffle`"},
+    {"shuffle_block", "`shuffle_block`"},
     {"seq_len", "`seq_len`"},
     {"samples", "`data`"},
 };
@@ -146,6 +147,7 @@ Notes DataNotes(const Dataset& data, const TrainerSpec& spec,
   if (files.source) return notes;  // the caller decides the batches
   notes["batch_size"] = std::to_string(files.batch_size);
   notes["shuffle"] = files.shuffle ? "yes" : "no";
+  notes["shuffle_block"] = std::to_string(files.shuffle_block);
   notes["seq_len"] = std::to_string(files.seq_len);
   notes["samples"] = std::to_string(data.size());
   return notes;
@@ -526,6 +528,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   // Older checkpoints do not say it.
   notes.emplace("grad_accum_by", "batches");
   notes.emplace("groups", "that cross the ends of epochs");
+  notes.emplace("shuffle_block", "0");
   Notes ours =
       DataNotes(data, *spec, GroupsOf(session, data, spec->grad_accum));
   for (const auto& [key, option] : kFixedNotes) {
