@@ -246,6 +246,22 @@ struct InputInfo {
   bool is_label = false;
 };
 
+// Files for programs that serve a model (docs/formats.md).
+enum class ServedFormat {
+  kHuggingFaceFp8,  // a folder with FP8 codes and scales
+  kBFloat16,        // the same with bfloat16 weights
+  kOnnxFp8,         // the forward model with codes and scales
+};
+
+struct ServedFiles {
+  ServedFormat format;
+  std::string path;  // a new folder, or an .onnx file
+  // A folder of Hugging Face, whose configuration and tokenizer a new folder
+  // takes over; "": none.
+  std::string like = {};
+  bool external_data = false;  // of an .onnx file, as in ExportOnnx
+};
+
 struct ParameterInfo {
   std::string name;  // of the initializer
   std::string fqn;   // PyTorch's, if the file tells it; else the name
@@ -404,6 +420,11 @@ class TrainingSession {
   // remarks for the user about names or layouts that the file had lost.
   virtual std::vector<std::string> ExportSafetensors(
       const std::string& path) = 0;
+  // The present weights for programs that serve the model. FP8 weights are the
+  // codes and scales with which the next evaluation computes. Returns remarks
+  // for the user: what else was decided. Errors: no layer runs in FP8; the
+  // folder exists; ranks divide the state.
+  virtual std::vector<std::string> ExportServed(const ServedFiles& files) = 0;
 };
 
 }  // namespace onnx_fp8

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/session/export_model.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "data/safetensors.h"
+#include "data/served_folder.h"
 #include "graph/batch_statistics.h"
 #include "graph/onnx/export_weights.h"
 #include "graph/onnx/written_file.h"
@@ -57,6 +62,20 @@ SourceMap WithStatistics(const TrainingModel& model, SourceMap state) {
   return state;
 }
 
+constexpr std::string_view kWeightEnd = ".weight";
+
+// Floats become floats of that dtype; all else stays.
+TensorSource InDType(const TensorSource& source, DType dtype) {
+  if (!IsFloat(source.dtype()) || source.dtype() == dtype) return source;
+  return TensorSource(dtype, source.shape(), [source, dtype] {
+    return ConvertTo(source.Pull(), dtype);
+  });
+}
+
+void Append(std::vector<std::string> more, std::vector<std::string>* remarks) {
+  std::ranges::move(more, std::back_inserter(*remarks));
+}
+
 }  // namespace
 
 void ExportModel(const TrainingModel& model, const SourceMap& state,
@@ -84,13 +103,11 @@ void ExportModel(const TrainingModel& model, const SourceMap& state,
   }
 }
 
-std::vector<std::string> ExportTorch(const TrainingModel& model,
-                                     const SourceMap& weights,
-                                     const StateStore& state, int64_t batches,
-                                     const std::string& path) {
-  std::vector<std::string> remarks;
+SourceMap StateDict(const TrainingModel& model, const SourceMap& weights,
+                    const StateStore& state, int64_t batches,
+                    std::vector<std::string>* remarks) {
   SourceMap arrays = ToTorch(model.WithCopies(MergeAdapters(model, weights)),
-                             model.AllNames(), &remarks);
+                             model.AllNames(), remarks);
   for (const auto& s : BatchStatistics(*model.graph, model.AllNames())) {
     auto kept = weights.find(s.value->name);
     arrays.insert_or_assign(s.key, kept == weights.end()
@@ -101,7 +118,45 @@ std::vector<std::string> ExportTorch(const TrainingModel& model,
     int64_t count = before.value_or(0) + (s.moves ? batches : 0);
     arrays.insert_or_assign(s.count_key, Tensor::Scalar(count));
   }
-  WriteSafetensors(path, arrays);
+  return arrays;
+}
+
+std::vector<std::string> ExportTorch(const TrainingModel& model,
+                                     const SourceMap& weights,
+                                     const StateStore& state, int64_t batches,
+                                     const std::string& path) {
+  std::vector<std::string> remarks;
+  WriteSafetensors(path, StateDict(model, weights, state, batches, &remarks));
+  return remarks;
+}
+
+std::vector<std::string> WriteServed(ServedSource source,
+                                     const StateStore& state, int64_t batches,
+                                     const ServedFiles& files) {
+  const TrainingModel& model = source.model;
+  const bool halves = files.format == ServedFormat::kBFloat16;
+  std::vector<std::string> remarks;
+  SourceMap arrays = StateDict(model, source.weights, state, batches, &remarks);
+  const DType dtype = halves ? DType::kBFloat16 : source.options.dtype;
+  std::optional<ServedModel> served;
+  ServedTensors tensors = {.dtype = dtype};
+  if (!halves) {
+    source.weights = MergeAdapters(model, std::move(source.weights));
+    served.emplace(std::move(source));
+    Append(served->Remarks(), &remarks);
+  }
+  if (files.format == ServedFormat::kOnnxFp8) {
+    served->WriteOnnx(files.path, {files.external_data});
+    return remarks;
+  }
+  if (served) tensors.layers = served->TakeLayers(&arrays, &remarks);
+  for (const auto& [name, array] : arrays) {
+    tensors.tensors.emplace(name, InDType(array, dtype));
+    const bool matrix = name.ends_with(kWeightEnd) && array.shape().size() > 1;
+    if (!matrix) continue;
+    tensors.whole.push_back(name.substr(0, name.size() - kWeightEnd.size()));
+  }
+  Append(WriteServedFolder(files.path, files.like, tensors), &remarks);
   return remarks;
 }
 

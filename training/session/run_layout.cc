@@ -7,6 +7,21 @@
 
 namespace onnx_fp8 {
 
+std::optional<std::vector<ScaleSlot>> RunLayout::Kept() const {
+  std::optional<std::vector<ScaleSlot>> slots = layout_.slots;
+  if (!slots || !state_.Has(kScaleState)) return slots;
+  const Tensor scales = state_.Host(kScaleState);
+  for (size_t i = 0; i < slots->size(); ++i) {
+    (*slots)[i].scale = scales.data<float>()[i];
+  }
+  return slots;
+}
+
+Fp8Spec RunLayout::Counting(Fp8Spec spec) const {
+  if (layout_.scales) spec.scales = *layout_.scales;
+  return spec;
+}
+
 bool RunLayout::LaysOut(StepKind kind) const {
   const bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
   return trains && !laid_out_;

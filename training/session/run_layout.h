@@ -24,6 +24,12 @@ class RunLayout {
 
   const StepLayout& get() const { return layout_; }
 
+  // The slots with the numbers of their scales (ScaleSlot::scale); nullopt: no
+  // step and no checkpoint has laid them out.
+  std::optional<std::vector<ScaleSlot>> Kept() const;
+  // `spec` with a checkpoint's static scales, where these replace its own.
+  Fp8Spec Counting(Fp8Spec spec) const;
+
   // Whether a graph of that kind lays out the slots; LayOut follows when it is
   // built.
   bool LaysOut(StepKind kind) const;

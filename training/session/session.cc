@@ -367,6 +367,13 @@ class Session : public TrainingSession {
     return ExportTorch(model_, Exported(), state_, counts_.tracked, path);
   }
 
+  std::vector<std::string> ExportServed(const ServedFiles& files) override {
+    RequireWholeState();
+    return WriteServed({options_, model_, layout_.Counting(source_.fp8),
+                        layout_.Kept(), Weights(), *evaluator_, runner_},
+                       state_, counts_.tracked, files);
+  }
+
  private:
   void TakeOverAll() {
     std::set<std::string> lazy;

@@ -12,8 +12,11 @@
 #include "base/joined.h"
 #include "base/random.h"
 #include "graph/export_record.h"
+#include "graph/fp8/fp8_rewrite.h"
+#include "graph/fp8/frozen_codes.h"
 #include "graph/fp8/primary_weights.h"
 #include "graph/fp8/weight_copies.h"
+#include "graph/infer_shapes.h"
 #include "graph/onnx/initialization.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/ort_training_model.h"
@@ -557,6 +560,24 @@ std::string PrimaryRemark(const PrimaryWeights& kept) {
                 " bytes)");
 }
 
+// The dtypes and shapes that the file's axes tell. What an op can't tell stays
+// unknown.
+void InferWhatIsKnown(Graph& graph) {
+  for (Node& node : graph.nodes()) {
+    try {
+      InferNode(node, graph.opset);
+    } catch (const Error&) {
+      // Unknown sizes may contradict an op's schema; Specialize judges models.
+    }
+  }
+}
+
+void FreezeParameters(Graph& graph) {
+  for (Value* value : graph.Initializers()) {
+    if (value->role == Role::kParameter) value->role = Role::kFrozen;
+  }
+}
+
 // Bytes of the state that `maker` reads and the step does not, by name.
 std::map<std::string, size_t> SetAside(const Graph& maker, const Graph& step) {
   std::map<std::string, size_t> bytes;
@@ -598,6 +619,31 @@ PassRunner MakePassRunner(const SessionOptions& options) {
           name);
   }
   return PassRunner({options.dump_passes, options.skip_passes});
+}
+
+ServedGraph BuildServedGraph(std::unique_ptr<Graph> model, const Fp8Spec& spec,
+                             const std::vector<ScaleSlot>* slots, DType dtype,
+                             PassRunner& runner) {
+  ServedGraph served;
+  served.graph = std::move(model);
+  Passes list = {{"InferenceMode", InferenceMode},
+                 {"RemoveIdleDropout", RemoveIdleDropout},
+                 {"InferWhatIsKnown", InferWhatIsKnown}};
+  if (dtype != DType::kFloat) {
+    list.push_back({"Autocast", [=](Graph& g) { Autocast(g, dtype); }});
+  }
+  list.push_back({"Fp8Rewrite", [&](Graph& g) {
+                    Fp8Rewrite(g, spec, nullptr, {}, slots);
+                  }});
+  list.push_back({"FreezeParameters", FreezeParameters});
+  list.push_back({"Sort", [](Graph& g) { g.Sort(); }});
+  list.push_back({"KeepFrozenCodes", [&](Graph& g) {
+                    served.codes = KeepFrozenCodes(
+                        g, [](const std::string& hint) { return hint; });
+                  }});
+  runner.Begin("served", Verifying::kNo);
+  runner.Run(list, *served.graph);
+  return served;
 }
 
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,

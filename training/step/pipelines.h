@@ -61,6 +61,20 @@ enum class ImportFor {
 std::unique_ptr<Graph> ImportModel(const SessionOptions& options, ImportFor use,
                                    PassRunner& runner, ImportReport* report);
 
+// The forward of a model whose FP8 weights are codes.
+struct ServedGraph {
+  std::unique_ptr<Graph> graph;
+  // They make the codes and scales that the graph reads as state.
+  std::vector<FrozenCodes> codes;
+};
+
+// `model`: as imported; its axes stay as they are in the file. `slots`: the
+// kept scales, as in Fp8Rewrite, with their numbers as ScaleSlot::scale; null:
+// spec.scales has them. Errors: Fp8Rewrite's.
+ServedGraph BuildServedGraph(std::unique_ptr<Graph> model, const Fp8Spec& spec,
+                             const std::vector<ScaleSlot>* slots, DType dtype,
+                             PassRunner& runner);
+
 // Fuses ops of a model that runs as it is, as steps and evaluations do; a
 // training step is left alone, because it is fused already, and so is a model
 // that computes in 16 bits. REQUIRES: concrete shapes, initializers without

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/step/served_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/joined.h"
+#include "graph/export_record.h"
+#include "graph/onnx/written_file.h"
+#include "graph/op_facts.h"
+#include "graph/passes/dead_code.h"
+#include "onnx_fp8/recipe_text.h"
+#include "providers/run/executor.h"
+#include "training/make_provider.h"
+#include "training/step/torch_weights.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr std::string_view kWeightWord = ".weight";
+constexpr int64_t kServedBlock = 128;
+
+// The run's model without what only training needs.
+ServedGraph GraphOf(const ServedSource& source) {
+  SessionOptions plain = source.options;
+  const bool merges = source.model.lora.has_value();
+  plain.loss.kind.clear();
+  plain.lora.clear();
+  if (merges) plain.train = plain.freeze = {};
+  ImportReport report;
+  auto graph = ImportModel(plain, ImportFor::kForecast, source.runner, &report);
+  Fp8Spec spec = source.fp8;
+  if (merges) {
+    // No step has measured the merged weights.
+    for (Value* value : graph->Initializers()) {
+      if (value->role == Role::kParameter) value->role = Role::kFrozen;
+    }
+    spec.own_frozen_scales = true;
+  }
+  spec.names = NameParameters(*graph);
+  return BuildServedGraph(std::move(graph), spec,
+                          source.slots ? &*source.slots : nullptr,
+                          source.options.dtype, source.runner);
+}
+
+// The quantizer's result `i`, as the state of its maker; null: nothing reads
+// it.
+const Value* StateOf(const Graph& maker, size_t i) {
+  for (const StateBinding& binding : maker.state) {
+    const Node* quantizer = binding.next->producer;
+    if (quantizer->out(i) == binding.next) return binding.state;
+  }
+  return nullptr;
+}
+
+const Node& QuantizerIn(const FrozenCodes& codes) {
+  return *codes.maker->state.front().next->producer;
+}
+
+// Whether the quantizer reads the weight itself, rounded to 16 bits or not.
+bool ReadsTheWeight(const Node& quantizer) {
+  const Value* x = quantizer.in(0);
+  while (x->producer) {
+    const Node& node = *x->producer;
+    if (FactsOf(node).kind != OpKind::kRound && !node.Is("Cast")) return false;
+    x = node.in(0);
+  }
+  return x->role == Role::kFrozen;
+}
+
+// Whether the rows of the codes are the layer's outputs; nullopt: products read
+// both, or something else reads the codes.
+std::optional<bool> RowsAreOutputs(const Value& codes) {
+  std::optional<bool> rows;
+  for (const Node* node : codes.uses) {
+    if (FactsOf(*node).kind != OpKind::kProduct) return std::nullopt;
+    const bool left = node->in(0) == &codes;
+    const bool one =
+        left ? node->Int("transA", 0) == 0 : node->Int("transB", 0) != 0;
+    if (rows && *rows != one) return std::nullopt;
+    rows = one;
+  }
+  return rows;
+}
+
+Tensor Turned(const Tensor& x, bool turns) {
+  return turns && x.rank() == 2 ? Transposed(x) : x;
+}
+
+Shape TurnedShape(Shape shape, bool turns) {
+  if (turns && shape.size() == 2) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
+std::optional<CodeScales> ScalesOf(const Node& quantizer, const Value& scale,
+                                   bool turns) {
+  if (scale.rank() == 0) return CodeScales::kTensor;
+  int64_t rows = quantizer.Int("block_rows", 0);
+  int64_t columns = quantizer.Int("block_columns", 0);
+  if (turns) std::swap(rows, columns);
+  if (rows == 0 && columns == 0) return CodeScales::kTensor;
+  if (rows == 1 && columns == 0) return CodeScales::kRows;
+  const bool block = rows == kServedBlock && columns == kServedBlock;
+  if (block) return CodeScales::kBlocks;
+  return std::nullopt;
+}
+
+// A tensor in the dtype of the value that it becomes.
+Tensor NumbersFor(const Value& value, const TensorSource& source) {
+  const Tensor pulled = source.Pull();
+  return pulled.dtype() == value.dtype ? pulled
+                                       : ConvertTo(pulled, value.dtype);
+}
+
+std::string ModuleOf(const std::string& fqn) {
+  return fqn.ends_with(kWeightWord)
+             ? fqn.substr(0, fqn.size() - kWeightWord.size())
+             : "";
+}
+
+}  // namespace
+
+ServedModel::ServedModel(ServedSource source)
+    : source_(std::move(source)),
+      provider_(MakeProvider(ProviderNames().front())) {
+  const std::string& file = source_.model.graph->file;
+  Check(!source_.model.step, "[", file,
+        "] expected a run of a model for weights in FP8, got one of a training "
+        "step: `model` and an `out` that ends in .onnx give the model its "
+        "weights");
+  served_ = GraphOf(source_);
+  Check(!served_.codes.empty(), "[", file,
+        "] expected a run with layers in FP8, got none: train with `recipe` "
+        "tensorwise, rowwise or blockwise, or write the weights with `format` "
+        "bf16");
+}
+
+TensorMap ServedModel::Make(const FrozenCodes& codes) {
+  if (fitted_.insert(codes.maker.get()).second) {
+    SessionOptions plain;
+    plain.budgets = source_.options.budgets;
+    FitToKernels(*codes.maker, provider_->Kernels(), plain, source_.evaluator,
+                 source_.runner);
+  }
+  TensorMap state;
+  for (const Value* value : codes.maker->Initializers()) {
+    auto weight = source_.weights.find(value->name);
+    if (weight == source_.weights.end()) continue;
+    state[value->name] = NumbersFor(*value, weight->second);
+  }
+  Executor(codes.maker, *provider_).Run({}, state);
+  TensorMap made;
+  for (const std::string& name : codes.copies) made[name] = state.at(name);
+  return made;
+}
+
+std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
+                                                std::string* reason) {
+  const TrainingModel& model = source_.model;
+  const std::string& weight = codes.weights.front();
+  const Node& quantizer = QuantizerIn(codes);
+  const Value* made = StateOf(*codes.maker, 0);
+  const Value* scale = StateOf(*codes.maker, 1);
+  const auto no = [&](const char* why) {
+    *reason = why;
+    return std::nullopt;
+  };
+  if (codes.weights.size() != 1 || !made || !scale ||
+      !ReadsTheWeight(quantizer)) {
+    return no("the codes are of a value that is computed from the weight");
+  }
+  if (made->dtype != DType::kE4M3) return no("the codes are no e4m3");
+  if (scale->dtype != DType::kFloat) return no("the scales are exponents");
+  if (served_.graph->Find(weight)) {
+    return no("something else reads the weight, too");
+  }
+  const bool tied = std::ranges::any_of(
+      model.copies, [&](const TiedCopy& copy) { return copy.first == weight; });
+  if (tied) return no("the weight has two names");
+  const bool turns = model.names.at(weight).transposed;
+  const auto rows = RowsAreOutputs(*served_.graph->Find(made->name));
+  if (!rows) return no("it is read in two orientations");
+  if (*rows == turns) return no("the module keeps the weight as [in, out]");
+  const auto scales = ScalesOf(quantizer, *scale, turns);
+  if (!scales) return no("one scale is for a part of another shape");
+  Shape shape = TurnedShape(*scale->shape, turns);
+  if (*scales == CodeScales::kTensor) shape = {1};
+  const auto pull = [this, &codes, turns](const std::string& name) {
+    return Turned(Make(codes).at(name), turns);
+  };
+  return ServedCodes{
+      *scales,
+      TensorSource(made->dtype, TurnedShape(*made->shape, turns),
+                   [=, name = made->name] { return pull(name); }),
+      TensorSource(scale->dtype, shape, [=, name = scale->name] {
+        return pull(name).Reshaped(shape);
+      })};
+}
+
+std::map<std::string, ServedCodes> ServedModel::TakeLayers(
+    SourceMap* state, std::vector<std::string>* remarks) {
+  std::map<std::string, ServedCodes> layers;
+  std::map<std::string, std::vector<std::string>> left;  // by reason
+  std::map<std::string, int> makers;                     // by weight
+  for (const FrozenCodes& codes : served_.codes) {
+    for (const std::string& weight : codes.weights) ++makers[weight];
+  }
+  for (const FrozenCodes& codes : served_.codes) {
+    const std::string& fqn = source_.model.names.at(codes.weights.front()).fqn;
+    const std::string module = ModuleOf(fqn);
+    std::string reason = "the parameter's name does not end in .weight";
+    if (makers.at(codes.weights.front()) > 1) {
+      reason = "several recipes make codes of it";
+    } else if (!module.empty() && state->contains(fqn)) {
+      if (auto layer = LayerOf(codes, &reason)) {
+        layers.emplace(module, std::move(*layer));
+        state->erase(fqn);
+        continue;
+      }
+    }
+    left[reason].push_back(module.empty() ? fqn : module);
+  }
+  for (auto& [reason, modules] : left) {
+    std::ranges::sort(modules);
+    modules.erase(std::unique(modules.begin(), modules.end()), modules.end());
+    remarks->push_back(Concat(
+        Joined(modules, 8),
+        modules.size() == 1 ? " runs in FP8 and is" : " run in FP8 and are",
+        " written without codes: ", reason));
+  }
+  return layers;
+}
+
+void ServedModel::WriteOnnx(const std::string& path,
+                            const WriteOptions& write) {
+  Graph& graph = *served_.graph;
+  for (const FrozenCodes& codes : served_.codes) {
+    for (auto& [name, tensor] : Make(codes)) {
+      Value* value = graph.Find(name);
+      if (!value) continue;
+      value->data = tensor;
+      const char* word = IsFloat8(tensor.dtype()) ? ".codes" : ".scale";
+      graph.Rename(value, graph.FreshName(codes.weights.front() + word));
+    }
+  }
+  for (Value* value : graph.Initializers()) {
+    auto weight = source_.weights.find(value->name);
+    if (weight != source_.weights.end()) {
+      value->data = NumbersFor(*value, weight->second);
+    }
+    value->role = Role::kNone;
+  }
+  RemoveDeadCode(graph);
+  graph.metadata.erase(kExportRecord);
+  graph.metadata[kRecipeNote] = RecipeText(source_.options.recipe);
+  WriteModel(graph, path, write);
+}
+
+std::vector<std::string> ServedModel::Remarks() const {
+  std::vector<std::string> remarks;
+  if (source_.model.lora) {
+    remarks.push_back(
+        "the codes are of weights into which adapters are merged in float32: "
+        "no step has computed with them");
+  }
+  if (source_.options.filter.speeds) {
+    remarks.push_back(
+        "`auto_filter` chooses layers here without the size of a batch: a step "
+        "may have chosen others");
+  }
+  return remarks;
+}
+
+}  // namespace onnx_fp8
