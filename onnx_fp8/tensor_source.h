@@ -22,11 +22,21 @@ class TensorSource {
       : dtype_(tensor.dtype()),
         shape_(tensor.shape()),
         pull_([tensor = std::move(tensor)] { return tensor; }) {}
-  // REQUIRES: `pull` returns a tensor of this dtype and shape on the host.
-  TensorSource(DType dtype, Shape shape, std::function<Tensor()> pull)
-      : dtype_(dtype), shape_(std::move(shape)), pull_(std::move(pull)) {}
+  // `stored`: a narrower dtype that holds the same numbers, because a file has
+  // them so; kUndefined: none is known. REQUIRES: `pull` returns a tensor of
+  // this dtype and shape on the host.
+  TensorSource(DType dtype, Shape shape, std::function<Tensor()> pull,
+               DType stored = DType::kUndefined)
+      : dtype_(dtype),
+        stored_(stored),
+        shape_(std::move(shape)),
+        pull_(std::move(pull)) {}
 
   DType dtype() const { return dtype_; }
+  // The narrowest known dtype that holds all of the numbers exactly.
+  DType stored() const {
+    return stored_ == DType::kUndefined ? dtype_ : stored_;
+  }
   const Shape& shape() const { return shape_; }
   size_t bytes() const {
     return static_cast<size_t>(NumElements(shape_)) * ByteSize(dtype_);
@@ -36,6 +46,7 @@ class TensorSource {
 
  private:
   DType dtype_;
+  DType stored_ = DType::kUndefined;
   Shape shape_;
   std::function<Tensor()> pull_;
 };

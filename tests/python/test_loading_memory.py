@@ -2,8 +2,10 @@
 """The memory of a run that begins: weights are read tensor by tensor into their place, so the process never holds more than
 its state and one tensor."""
 import json
+import shutil
 import subprocess
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -74,6 +76,33 @@ def test_fp8_weights_of_a_model_without_data(tmp_path, base):
     stored = [{name: quantized(w, scales, (128, 128))[0], f"{name}_scale_inv": scales} for name, w in weights.items()]
     write_shards(tmp_path / "hub", *stored)
     check(json.loads(run(*command(tmp_path / "m", "--weights", tmp_path / "hub")).stdout), base, STATE)
+
+
+def test_frozen_weights_of_a_folder(tmp_path, base):
+    """No float of a weight that lives as FP8 codes stays, neither when a run begins nor when it goes on, and checkpoints
+    hold none but in one file."""
+    weights = write_model(tmp_path / "m", WIDTH, True)
+    (tmp_path / "m/w.bin").unlink()
+    halves = {name: w.astype(ml_dtypes.bfloat16) for name, w in weights.items()}
+    write_shards(tmp_path / "hub", {name: halves[name] for name in list(halves)[::2]},
+                 {name: halves[name] for name in list(halves)[1::2]})
+    trained, frozen = f"w{LAYERS - 1}", (LAYERS - 1) * WIDTH * WIDTH
+    words = command(tmp_path / "m", "--weights", tmp_path / "hub", "--freeze", "*", "--train", trained, "--frozen", "fp8",
+                    "--recipe", "tensorwise")
+
+    def check_frozen(done):
+        assert done["state_bytes"] == pytest.approx(frozen + TENSOR, rel=0.01)
+        # A float is read beside the bfloat16s that it comes from, and copied into its place.
+        assert done["peak_bytes"] < base["peak_bytes"] + done["state_bytes"] + done["arena_bytes"] + 3 * TENSOR
+
+    check_frozen(json.loads(run(*words).stdout))
+    shutil.rmtree(tmp_path / "hub")
+    check_frozen(json.loads(run("train", "--resume", "--out", tmp_path / "m/run", "--steps", 2, "--json").stdout))
+    checkpoints = tmp_path / "m/run/checkpoints"
+    file, = checkpoints.glob("frozen_*.safetensors")
+    assert file.stat().st_size == pytest.approx(2 * frozen, rel=0.01)
+    for state in checkpoints.glob("*/state.safetensors"):
+        assert state.stat().st_size == pytest.approx(TENSOR, rel=0.01)
 
 
 def test_parts_of_weights(tmp_path):

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "data/safetensors.h"
 #include "graph/builder.h"
 #include "graph/node_notes.h"
 #include "graph/onnx/onnx_io.h"
@@ -19,6 +21,7 @@
 #include "tests/training/rank_runs.h"
 #include "tests/training/small_model.h"
 #include "training/session/make_session.h"
+#include "training/state/frozen_file.h"
 #include "training/step/pipelines.h"
 #include "training/step/step_file.h"
 #include "training/step/training_model.h"
@@ -283,6 +286,59 @@ TEST(FrozenCodesOfASession, AResumedRunGoesOnWithTheSameBits) {
     EXPECT_EQ(session->Step(steps[1], 1e-2).loss, want.losses[2]);
     ExpectSame(StateOfFrozenRun(*session), want.state);
   }
+}
+
+TEST(FrozenCodesOfASession, CheckpointsShareAFileOfTheWeights) {
+  TempDir dir;
+  const SessionOptions options =
+      WithFrozen(Options(WriteMlp(dir, false), "tensorwise"), "fc.weight");
+  auto session = TrainingSession::Create(options);
+  const auto step_and_save = [&] {
+    const std::string remark = session->Step(Batch(1), 1e-2).remark;
+    session->Save(dir / "run");
+    return remark;
+  };
+  const auto files = [&] {
+    std::vector<std::string> found;
+    for (const std::string& name : NamesIn(dir / "run/checkpoints")) {
+      if (IsFrozenFileName(name)) found.push_back(name);
+    }
+    return found;
+  };
+  EXPECT_TRUE(Tells(step_and_save(),
+                    Concat("checkpoints share a file with the frozen weights, "
+                           "of ",
+                           4 * kFirstLayer, " bytes")));
+  step_and_save();
+  step_and_save();
+  ASSERT_EQ(files().size(), 1u);
+  const std::string first = files()[0];
+  const std::string folder = dir / "run/checkpoints/";
+  const TensorMap frozen = ReadSafetensors(folder + first);
+  EXPECT_EQ(frozen.size(), 1u);
+  EXPECT_TRUE(frozen.contains("fc.weight"));
+  const TensorMap state =
+      ReadSafetensors(folder + "step_00000003/state.safetensors");
+  EXPECT_FALSE(state.contains("fc.weight"));
+  EXPECT_TRUE(state.contains("out.weight"));
+  // Checkpoints of other weights have another file.
+  session->SetWeights({{"fc.weight", Random({kIn, kHidden}, 77)}});
+  step_and_save();
+  EXPECT_EQ(files().size(), 2u);
+  step_and_save();
+  ASSERT_EQ(files().size(), 1u);
+  EXPECT_NE(files()[0], first);
+  // A session goes on with the file that it has read.
+  session = TrainingSession::Create(options);
+  session->Restore(dir / "run");
+  EXPECT_TRUE(Identical(session->ReadWeights().at("fc.weight"),
+                        Random({kIn, kHidden}, 77)));
+  session->Save(dir / "run");
+  session->Save(dir / "other");
+  EXPECT_EQ(files().size(), 1u);
+  const std::string own = "/checkpoints/" + files()[0];
+  EXPECT_TRUE(std::filesystem::equivalent(dir.path() + "/run" + own,
+                                          dir.path() + "/other" + own));
 }
 
 TEST(FrozenCodesOfASession, FollowStateAndWeightsThatACallerSets) {

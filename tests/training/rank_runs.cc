@@ -69,6 +69,9 @@ TensorMap StateIn(const std::string& folder) {
   for (const auto& [name, tensor] : checkpoint->shards) {
     state[name] = tensor.Whole();
   }
+  for (const auto& [name, source] : checkpoint->frozen) {
+    state[name] = source.Pull();
+  }
   return state;
 }
 

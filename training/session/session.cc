@@ -291,7 +291,7 @@ class Session : public TrainingSession {
     for (const auto& [name, tensor] : state_.tensors()) {
       if (IsSaved(name)) state.emplace(name, state_.Source(name));
     }
-    state.insert(frozen_.sources().begin(), frozen_.sources().end());
+    frozen_.AddTo(&save);
     save.shards = sharded_.ToWrite(state_);
     if (sharded_.is_shared()) save.ranks = &ranks_->world();
     SaveCheckpoint(folder, checkpoint, state, save);
@@ -486,15 +486,9 @@ class Session : public TrainingSession {
                                 ? checkpoint->next_batch
                                 : checkpoint->step * options_.grad_accum;
     counts_ = StepCountsOf(notes, batches, options_.grad_accum, folder);
-    frozen_.Take(&state);
-    std::erase_if(state_.tensors(), [&](const auto& entry) {
-      return !state.contains(entry.first);
-    });
+    frozen_.Take(checkpoint);
     started_.Drop();
-    // No step may run before the state is complete.
-    state_.tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
-    for (const auto& [name, tensor] : state) state_.Read(name, tensor);
-    state_.Erase(kHalfUpdated);
+    ReplaceState(*checkpoint, sharded_, &state_);
     step_ = checkpoint->step;
     batches_ = batches;
     std::optional<StaticScales> as_static;
@@ -715,6 +709,7 @@ class Session : public TrainingSession {
       plans_.Clear();
       AddRemark(UnreadNote(planned.step.specialized));
       for (const auto& remark : planned.step.Remarks()) AddRemark(remark);
+      AddRemark(frozen_.FileRemark());
     }
     planned.key = std::move(key);
     return planned;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <set>
 #include <tuple>
 
 #include "base/check.h"
@@ -103,6 +104,26 @@ void RemoveCheckpoint(const std::string& path, const FileHook& hook = {}) {
   if (!error) RemoveTree(temporary, hook);
 }
 
+// Removes files of frozen weights that no checkpoint names. A checkpoint that
+// can't be read may need any of them.
+void RemoveUnusedFrozen(const std::string& dir, const FileHook& hook = {}) {
+  std::vector<std::string> files = Entries(FolderOf(dir));
+  std::erase_if(files,
+                [](const auto& name) { return !IsFrozenFileName(name); });
+  if (files.empty()) return;
+  std::set<std::string> used;
+  try {
+    for (const CheckpointName& name : ListCheckpoints(dir)) {
+      used.insert(NameOfFrozenFile(FolderOf(dir) + "/" + name.text));
+    }
+  } catch (const Error&) {
+    return;
+  }
+  for (const std::string& name : files) {
+    if (!used.contains(name)) RemoveTree(FolderOf(dir) + "/" + name, hook);
+  }
+}
+
 // A name that no checkpoint has.
 std::string FreshName(const std::string& dir, int64_t step) {
   char digits[32];
@@ -184,12 +205,21 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
     name = chosen.substr(0, chosen.find('\n'));
     temporary = FolderOf(dir) + "/" + chosen.substr(name.size() + 1);
     const std::string folder = FolderOf(dir) + "/" + name;
+    std::optional<FrozenFile> frozen;
+    OnAll(options.ranks, [&]() -> std::string {
+      if (!first || options.frozen.empty()) return "";
+      frozen = KeepFrozenFile(
+          FolderOf(dir), options.frozen,
+          options.frozen_file ? *options.frozen_file : std::nullopt, hook);
+      return "";
+    });
     std::vector<std::string> entries = OnAll(options.ranks, [&] {
       return WriteStateFile(temporary, rank, state, options.shards, hook);
     });
     OnAll(options.ranks, [&]() -> std::string {
       if (!first) return "";
-      WriteManifest(temporary, checkpoint, entries, hook);
+      WriteManifest(temporary, checkpoint, entries,
+                    frozen ? frozen->entry : std::string(), hook);
       SyncDirectory(temporary, hook);
       if (options.before_rename) options.before_rename();
       RenamePath(temporary, folder, hook);
@@ -197,8 +227,10 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
       // This commits the checkpoint: until then `latest` names the one before.
       WriteFileAtomically(LatestOf(dir), name + "\n", hook);
       Prune(dir, name, options.keep, hook);
+      RemoveUnusedFrozen(dir, hook);
       return "";
     });
+    if (options.frozen_file) *options.frozen_file = frozen;
     return folder;
   } catch (...) {
     if (first && !temporary.empty()) {
@@ -206,6 +238,7 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
       if (LatestText(dir) != name) {
         RemoveCheckpoint(FolderOf(dir) + "/" + name);
       }
+      RemoveUnusedFrozen(dir);
     }
     // Another folder may have taken the run's place: it stays as it was.
     std::error_code not_empty;
@@ -242,9 +275,9 @@ std::vector<std::string> CleanLeftovers(const std::string& dir) {
     if (ours && IsTemporaryName(entry)) remove(dir + "/" + entry);
   }
   for (const std::string& entry : Entries(FolderOf(dir))) {
-    if (entry.starts_with(kStepPrefix) && IsTemporaryName(entry)) {
-      remove(FolderOf(dir) + "/" + entry);
-    }
+    const bool ours =
+        entry.starts_with(kStepPrefix) || entry.starts_with("frozen.");
+    if (ours && IsTemporaryName(entry)) remove(FolderOf(dir) + "/" + entry);
   }
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::optional<CheckpointName> latest = ReadLatest(dir);
@@ -258,6 +291,7 @@ std::vector<std::string> CleanLeftovers(const std::string& dir) {
     RemoveCheckpoint(FolderOf(dir) + "/" + name.text);
     removed.push_back(FolderOf(dir) + "/" + name.text);
   }
+  RemoveUnusedFrozen(dir);
   return removed;
 }
 

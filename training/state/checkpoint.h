@@ -8,6 +8,7 @@
 //     state.00001.safetensors               parts of the second rank, if ranks
 //                                           share state; …
 //     manifest.json                         the rest, and a checksum of each
+//   DIR/checkpoints/frozen_….safetensors    see training/state/frozen_file.h
 //
 // A checkpoint is written under a temporary name, synced, renamed, and then
 // named in `latest`, which is replaced in one rename: a process killed at any
@@ -25,6 +26,7 @@
 #include "data/arrays.h"
 #include "onnx_fp8/tensor_source.h"
 #include "training/ranks/sharded_state.h"
+#include "training/state/frozen_file.h"
 
 namespace onnx_fp8 {
 
@@ -50,9 +52,11 @@ struct ShardedTensor {
 struct Checkpoint {
   TensorMap state;                              // whole tensors
   std::map<std::string, ShardedTensor> shards;  // of ranks that shared state
-  int64_t step = 0;                             // optimizer steps done
-  uint64_t seed = 0;                            // of the run
-  int64_t next_batch = 0;                       // Dataset::Batch's index
+  SourceMap frozen;                             // tensors of frozen_file
+  std::optional<FrozenFile> frozen_file;  // that was read, if there is one
+  int64_t step = 0;                       // optimizer steps done
+  uint64_t seed = 0;                      // of the run
+  int64_t next_batch = 0;                 // Dataset::Batch's index
   std::string model;  // fingerprint: a checkpoint fits this model only
   std::map<std::string, std::string> notes;  // the caller's, UTF-8
 
@@ -74,9 +78,16 @@ struct SaveOptions {
   // error of all. The folder must be one for all ranks.
   Communicator* ranks = nullptr;
   std::map<std::string, Shard> shards = {};
+  // Tensors of the file that checkpoints share. All ranks have the same.
+  SourceMap frozen = {};
+  // Not null: where their file lies, if they have been written before. The
+  // first rank learns there where it lies now.
+  std::optional<FrozenFile>* frozen_file = nullptr;
 };
 
-// Returns the new checkpoint's folder. `state` replaces checkpoint.state.
+// Returns the new checkpoint's folder. `state` replaces checkpoint.state, and
+// `options` its frozen tensors. A file of frozen weights that no checkpoint of
+// the folder names any more is removed.
 // Errors: the disk. All files of the new checkpoint are then removed, and the
 // folder `checkpoints` if that leaves it empty; the last checkpoint is
 // unchanged and `latest` names it.

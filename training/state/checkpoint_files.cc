@@ -5,13 +5,14 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/mapped_file.h"
-#include "base/parallel.h"
 #include "base/shallow_json.h"
 #include "data/safetensors.h"
+#include "training/state/tensor_checksum.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -20,8 +21,10 @@ using Json = nlohmann::json;
 
 constexpr char kCheckpointFormat[] = "onnx_fp8 checkpoint";
 // A checkpoint without shards is of the first version. In the third one some
-// shards are of parts of tensors.
-constexpr int kWholeVersion = 1, kShardsVersion = 2, kPartsVersion = 3;
+// shards are of parts of tensors. The fourth one has frozen weights in a file
+// that checkpoints share.
+constexpr int kWholeVersion = 1, kShardsVersion = 2, kPartsVersion = 3,
+              kFrozenVersion = 4;
 // This times the batches per step still fits 64 bits.
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr char kManifestFile[] = "/manifest.json";
@@ -40,31 +43,6 @@ std::string UtcNow() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   return text;
-}
-
-// Computed on all threads. No page of a mapped file stays in memory.
-std::string Checksum(const Tensor& tensor) {
-  constexpr int64_t kPart = int64_t{1} << 20;
-  auto bytes = static_cast<int64_t>(tensor.bytes());
-  std::vector<uint32_t> parts(static_cast<size_t>((bytes + kPart - 1) / kPart));
-  auto length = [&](int64_t part) {
-    return std::min(kPart, bytes - part * kPart);
-  };
-  ParallelFor(std::ssize(parts), 1, [&](int64_t begin, int64_t end) {
-    auto* data = static_cast<const std::byte*>(tensor.raw());
-    std::vector<std::byte> part(static_cast<size_t>(std::min(kPart, bytes)));
-    for (int64_t i = begin; i < end; ++i) {
-      const auto size = static_cast<size_t>(length(i));
-      CopyMapped(data + i * kPart, size, part.data());
-      parts[static_cast<size_t>(i)] = Crc32(part.data(), size);
-    }
-  });
-  uint32_t sum = 0;  // checksum of no bytes
-  for (int64_t i = 0; i < std::ssize(parts); ++i) {
-    sum = CombineCrc32(sum, parts[static_cast<size_t>(i)],
-                       static_cast<size_t>(length(i)));
-  }
-  return Hex(sum);
 }
 
 // Rows [begin, begin + rows): a view, without the bytes of other rows.
@@ -142,7 +120,8 @@ void AddEntry(const std::string& file, const std::string& name,
 }
 
 Json ManifestOf(const Checkpoint& checkpoint,
-                const std::vector<std::string>& entries) {
+                const std::vector<std::string>& entries,
+                const std::string& frozen) {
   Json manifest = {{"format", kCheckpointFormat},
                    {"version", kWholeVersion},
                    {"step", checkpoint.step},
@@ -166,6 +145,10 @@ Json ManifestOf(const Checkpoint& checkpoint,
       if (entry.contains("part")) manifest["version"] = kPartsVersion;
       AddEntry(name, tensor, entry, &manifest["tensors"]);
     }
+  }
+  if (!frozen.empty()) {
+    manifest["version"] = kFrozenVersion;
+    manifest["frozen"] = Json::parse(frozen);
   }
   return manifest;
 }
@@ -200,8 +183,8 @@ Json ReadManifest(const std::string& path, const std::string& model) {
         path, "] expected format \"", kCheckpointFormat, "\", got ",
         manifest["format"]);
   const Json& version = Member(manifest, "version", kInt, path);
-  Check(version >= kWholeVersion && version <= kPartsVersion, "[", path,
-        "] expected version ", kWholeVersion, " to ", kPartsVersion, ", got ",
+  Check(version >= kWholeVersion && version <= kFrozenVersion, "[", path,
+        "] expected version ", kWholeVersion, " to ", kFrozenVersion, ", got ",
         version, ": another version of onnx-fp8 wrote it");
   for (const char* key : {"step", "seed", "next_batch", "state_bytes"}) {
     Member(manifest, key, kInt, path);
@@ -223,6 +206,15 @@ Json ReadManifest(const std::string& path, const std::string& model) {
   Check(got == model || model == kAnyModel, "[", path,
         "] expected a checkpoint of model ", model, ", got one of ", got);
   return manifest;
+}
+
+// The file of frozen weights that the manifest names; it lies beside the
+// checkpoint's folder.
+std::optional<FrozenFile> FrozenFileOf(const std::string& folder,
+                                       const Json& manifest) {
+  if (!manifest.contains("frozen")) return std::nullopt;
+  return FrozenFileIn(std::filesystem::path(folder).parent_path().string(),
+                      manifest["frozen"].dump(), folder + kManifestFile);
 }
 
 class StateReader {
@@ -385,8 +377,8 @@ std::string WriteStateFile(const std::string& folder, int rank,
 
 void WriteManifest(const std::string& folder, const Checkpoint& checkpoint,
                    const std::vector<std::string>& entries,
-                   const FileHook& hook) {
-  Json manifest = ManifestOf(checkpoint, entries);
+                   const std::string& frozen, const FileHook& hook) {
+  Json manifest = ManifestOf(checkpoint, entries, frozen);
   std::string text;
   try {
     manifest["crc32"] = ManifestChecksum(manifest);
@@ -408,11 +400,24 @@ Checkpoint ReadCheckpointFiles(const std::string& folder,
                         .model = model,
                         .notes = manifest["notes"]};
   StateReader(folder, manifest).Read(&checkpoint);
+  checkpoint.frozen_file = FrozenFileOf(folder, manifest);
+  if (checkpoint.frozen_file) {
+    checkpoint.frozen = ReadFrozenFile(*checkpoint.frozen_file);
+  }
   return checkpoint;
+}
+
+std::string NameOfFrozenFile(const std::string& folder) {
+  const Json manifest = ReadManifest(folder + kManifestFile, kAnyModel);
+  const std::optional<FrozenFile> file = FrozenFileOf(folder, manifest);
+  return file ? std::filesystem::path(file->path).filename().string() : "";
 }
 
 std::string Checkpoint::TypeOf(const std::string& name) const {
   if (auto it = state.find(name); it != state.end()) {
+    return Name(it->second.dtype()) + ToString(it->second.shape());
+  }
+  if (auto it = frozen.find(name); it != frozen.end()) {
     return Name(it->second.dtype()) + ToString(it->second.shape());
   }
   auto it = shards.find(name);

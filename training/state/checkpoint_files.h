@@ -2,7 +2,8 @@
 //
 // The files in a checkpoint's folder: the manifest, state.safetensors with all
 // whole tensors and the first rank's rows of the others, and for each other
-// rank state.00001.safetensors with its rows; docs/formats.md.
+// rank state.00001.safetensors with its rows; docs/formats.md. The manifest
+// also names a file beside the folder (frozen_file.h).
 #pragma once
 
 #include <map>
@@ -22,10 +23,15 @@ std::string WriteStateFile(const std::string& folder, int rank,
                            const std::map<std::string, Shard>& shards,
                            const FileHook& hook);
 
-// `entries`: from all ranks' files, in order.
+// `entries`: from all ranks' files, in order. `frozen`: the entry of the file
+// of frozen weights; "": there is none.
 void WriteManifest(const std::string& folder, const Checkpoint& checkpoint,
                    const std::vector<std::string>& entries,
-                   const FileHook& hook);
+                   const std::string& frozen, const FileHook& hook);
+
+// The name of the file of frozen weights that a checkpoint needs; "": none.
+// Errors: a manifest that can't be read.
+std::string NameOfFrozenFile(const std::string& folder);
 
 // A checkpoint by its folder. Errors: LoadCheckpoint's.
 Checkpoint ReadCheckpointFiles(const std::string& folder,

@@ -5,6 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/check.h"
+
 namespace onnx_fp8 {
 
 std::set<std::string> FrozenMatrices(const Graph& model) {
@@ -23,12 +25,35 @@ std::set<std::string> FrozenMatrices(const Graph& model) {
   return names;
 }
 
-void FrozenWeights::Take(TensorMap* tensors) {
+void FrozenWeights::Take(Checkpoint* checkpoint) {
+  bool in_file = true;
   for (auto& [name, source] : sources_) {
-    if (auto own = tensors->extract(name)) {
+    if (auto own = checkpoint->frozen.extract(name)) {
+      source = std::move(own.mapped());
+      continue;
+    }
+    in_file = false;
+    if (auto own = checkpoint->state.extract(name)) {
       source = SourceOfMapped(own.mapped());
     }
   }
+  file_ = in_file ? checkpoint->frozen_file : std::nullopt;
+}
+
+void FrozenWeights::AddTo(SaveOptions* save) {
+  save->frozen = sources_;
+  save->frozen_file = &file_;
+}
+
+std::string FrozenWeights::FileRemark() const {
+  if (sources_.empty()) return "";
+  size_t bytes = 0;
+  for (const auto& [name, source] : sources_) {
+    bytes += static_cast<size_t>(NumElements(source.shape())) *
+             ByteSize(source.stored());
+  }
+  return Concat("checkpoints share a file with the frozen weights, of ", bytes,
+                " bytes");
 }
 
 void FrozenWeights::Provide(

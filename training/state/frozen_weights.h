@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Frozen matrices that live as FP8 codes and scales (`frozen` fp8). Their
-// numbers stay where they come from, in the model's file or in given weights;
-// the state has no more than plans read.
+// numbers stay where they come from: the model's file, given weights, or the
+// file that checkpoints share. The state has no more than plans read.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "onnx_fp8/tensor_source.h"
 #include "providers/plan/plan.h"
 #include "providers/run/state_store.h"
+#include "training/state/checkpoint.h"
 
 namespace onnx_fp8 {
 
@@ -29,10 +31,16 @@ class FrozenWeights {
   // numbers of the old source until Forget.
   void Set(const std::string& name, TensorSource source) {
     sources_.insert_or_assign(name, std::move(source));
+    file_.reset();
   }
-  // Moves the weights among these tensors, which may lie in a mapped file, out
-  // of them. REQUIRES: as SourceOfMapped's.
-  void Take(TensorMap* tensors);
+  // Moves the weights of a checkpoint out of it: tensors, which may lie in a
+  // mapped file, and those of its frozen file. REQUIRES: as SourceOfMapped's.
+  void Take(Checkpoint* checkpoint);
+  // Adds the weights to a checkpoint: to the file that it shares with others.
+  // REQUIRES: this outlives `save`.
+  void AddTo(SaveOptions* save);
+  // What that file costs; "": there are no weights.
+  std::string FileRemark() const;
 
   bool Has(const std::string& name) const { return sources_.contains(name); }
   const SourceMap& sources() const { return sources_; }
@@ -53,7 +61,8 @@ class FrozenWeights {
 
  private:
   SourceMap sources_;
-  std::set<std::string> copies_;  // state that holds codes, scales and amaxes
+  std::optional<FrozenFile> file_;  // with these weights, if it is written
+  std::set<std::string> copies_;    // state that holds codes, scales and amaxes
 };
 
 }  // namespace onnx_fp8

@@ -9,6 +9,7 @@
 #include "base/joined.h"
 #include "optimizers/ema.h"
 #include "optimizers/optimizer.h"
+#include "providers/run/executor.h"
 #include "training/state/carry_scales.h"
 #include "training/state/masters.h"
 
@@ -216,6 +217,25 @@ void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded) {
       kept = PartOf(tensor.Whole(), *shard);
     }
   }
+}
+
+void ReplaceState(const Checkpoint& checkpoint, const ShardedState& sharded,
+                  StateStore* state) {
+  std::erase_if(state->tensors(), [&](const auto& entry) {
+    return !checkpoint.state.contains(entry.first) &&
+           !checkpoint.frozen.contains(entry.first);
+  });
+  // No step may run before the state is complete.
+  state->tensors().emplace(kHalfUpdated, Tensor::Scalar(true));
+  for (const auto& [name, tensor] : checkpoint.state) {
+    state->Read(name, tensor);
+  }
+  for (const auto& [name, source] : checkpoint.frozen) {
+    const auto shard = sharded.Find(name);
+    const Tensor whole = source.Pull();
+    state->Read(name, shard ? PartOf(whole, *shard) : whole);
+  }
+  state->Erase(kHalfUpdated);
 }
 
 void CheckWeights(const TensorMap& given, const SourceMap& weights,

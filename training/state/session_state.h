@@ -16,6 +16,7 @@
 #include "onnx_fp8/recipe.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/tensor_source.h"
+#include "providers/run/state_store.h"
 #include "training/ranks/sharded_state.h"
 #include "training/state/checkpoint.h"
 
@@ -64,6 +65,10 @@ std::string DropUnkept(const SourceMap& weights, const Graph& model,
 // All tensors of the checkpoint become the parts that this rank keeps, in
 // checkpoint->state.
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded);
+// The tensors of the checkpoint become the state; its frozen ones are whole,
+// and only this rank's parts stay. Tensors that it lacks go.
+void ReplaceState(const Checkpoint& checkpoint, const ShardedState& sharded,
+                  StateStore* state);
 // Errors: [model] has no such tensor, or another type for it.
 void CheckWeights(const TensorMap& given, const SourceMap& weights,
                   const std::string& model);

@@ -632,9 +632,8 @@ ServedGraph BuildServedGraph(std::unique_ptr<Graph> model, const Fp8Spec& spec,
   if (dtype != DType::kFloat) {
     list.push_back({"Autocast", [=](Graph& g) { Autocast(g, dtype); }});
   }
-  list.push_back({"Fp8Rewrite", [&](Graph& g) {
-                    Fp8Rewrite(g, spec, nullptr, {}, slots);
-                  }});
+  list.push_back({"Fp8Rewrite",
+                  [&](Graph& g) { Fp8Rewrite(g, spec, nullptr, {}, slots); }});
   list.push_back({"FreezeParameters", FreezeParameters});
   list.push_back({"Sort", [](Graph& g) { g.Sort(); }});
   list.push_back({"KeepFrozenCodes", [&](Graph& g) {

@@ -25,8 +25,9 @@ Tensor Transposed(const Tensor& x) {
 }
 
 TensorSource Transposed(const TensorSource& x) {
-  return TensorSource(x.dtype(), {x.shape()[1], x.shape()[0]},
-                      [x] { return Transposed(x.Pull()); });
+  return TensorSource(
+      x.dtype(), {x.shape()[1], x.shape()[0]},
+      [x] { return Transposed(x.Pull()); }, x.stored());
 }
 
 SourceMap ToTorch(const SourceMap& weights, const ParameterNames& names,
@@ -59,11 +60,15 @@ TensorSource ValueOf(const StoredWeight& array, const std::string& key,
   Check(held == shape, "[", array.file, "] expected ",
         NameInMessages(array, key), " of shape ", ToString(shape), ", got ",
         ToString(held));
-  return TensorSource(dtype, shape, [source, turned, dtype] {
-    Tensor value = source.Pull();
-    if (turned) value = Transposed(value);
-    return value.dtype() == dtype ? value : ConvertTo(value, dtype);
-  });
+  const bool widens = IsHalf(own) && dtype == DType::kFloat;
+  return TensorSource(
+      dtype, shape,
+      [source, turned, dtype] {
+        Tensor value = source.Pull();
+        if (turned) value = Transposed(value);
+        return value.dtype() == dtype ? value : ConvertTo(value, dtype);
+      },
+      widens ? own : DType::kUndefined);
 }
 
 SourceMap FromTorch(StoredWeights* arrays,

@@ -88,7 +88,7 @@ def edited_manifest(folder):
     return resume()
 
 
-@cases(f"[{AT}{MANIFEST}] expected version 1 to 3, got 7: another version of onnx-fp8 wrote it" + ALONE)
+@cases(f"[{AT}{MANIFEST}] expected version 1 to 4, got 7: another version of onnx-fp8 wrote it" + ALONE)
 def manifest_of_the_future(folder):
     edit(good_run(folder), setting("version", 7))
     return resume()

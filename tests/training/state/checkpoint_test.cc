@@ -193,7 +193,7 @@ TEST_F(DamagedCheckpoint, IsRefusedWithReasonFileAndWayOut) {
       {"manifest.json", "delayed", "dynamic", "was edited"},
       {"manifest.json", "model-1", "model-2", "was edited"},
       {"manifest.json", "\"version\": 1", "\"version\": 9",
-       "expected version 1 to 3, got 9"},
+       "expected version 1 to 4, got 9"},
       {"manifest.json", "onnx_fp8 checkpoint", "other",
        "expected format \"onnx_fp8 checkpoint\", got \"other\""},
       {"manifest.json", "\"format\"", "\"fromat\"", "with \"format\""},

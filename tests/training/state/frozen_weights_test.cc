@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -59,15 +60,59 @@ TEST(FrozenWeights, AreReadOnceAndStayNoLongerThanTheirCodesAreMade) {
 TEST(FrozenWeights, CodesFollowOtherNumbers) {
   TwoFrozen two;
   two.Provide();
-  TensorMap tensors = {{"a", Tensor::Zeros(DType::kFloat, {2, 2})},
-                       {"c", Tensor::Scalar(1.0f)}};
-  two.frozen.Take(&tensors);
-  EXPECT_EQ(tensors.size(), 1u);
+  Checkpoint checkpoint;
+  checkpoint.state = {{"a", Tensor::Zeros(DType::kFloat, {2, 2})},
+                      {"c", Tensor::Scalar(1.0f)}};
+  two.frozen.Take(&checkpoint);
+  EXPECT_EQ(checkpoint.state.size(), 1u);
   two.frozen.Forget(&two.state);
   EXPECT_TRUE(two.state.tensors().empty());
   two.Provide();
   EXPECT_EQ(two.made, 6);
   EXPECT_EQ(two.pulled["a"], 1);
+}
+
+TEST(FrozenWeights, KnowTheirFileUntilTheirNumbersChange) {
+  TwoFrozen two;
+  const auto file = [&]() -> std::optional<FrozenFile>& {
+    SaveOptions save;
+    two.frozen.AddTo(&save);
+    EXPECT_EQ(save.frozen.size(), 2u);
+    return *save.frozen_file;
+  };
+  EXPECT_FALSE(file().has_value());
+  file() = FrozenFile{"written", ""};
+  EXPECT_EQ(file()->path, "written");
+  const Tensor other = Tensor::Zeros(DType::kFloat, {2, 2});
+  two.frozen.Set("a", other);
+  EXPECT_FALSE(file().has_value());
+  // A checkpoint whose file has both.
+  Checkpoint checkpoint;
+  checkpoint.frozen_file = FrozenFile{"read", ""};
+  checkpoint.frozen = Sources({{"a", other}, {"b", other}, {"c", other}});
+  two.frozen.Take(&checkpoint);
+  EXPECT_EQ(file()->path, "read");
+  EXPECT_EQ(checkpoint.frozen.size(), 1u);
+  // And one whose file has one of them.
+  checkpoint.frozen = Sources({{"a", other}});
+  checkpoint.state = {{"b", other}};
+  two.frozen.Take(&checkpoint);
+  EXPECT_FALSE(file().has_value());
+}
+
+TEST(FrozenWeights, SayTheBytesOfTheirFile) {
+  TwoFrozen two;
+  EXPECT_EQ(two.frozen.FileRemark(),
+            "checkpoints share a file with the frozen weights, of 32 bytes");
+  two.frozen.Set("a", TensorSource(
+                          DType::kFloat, {2, 2},
+                          [] {
+                            return Tensor::Zeros(DType::kFloat, {2, 2});
+                          },
+                          DType::kBFloat16));
+  EXPECT_EQ(two.frozen.FileRemark(),
+            "checkpoints share a file with the frozen weights, of 24 bytes");
+  EXPECT_EQ(FrozenWeights().FileRemark(), "");
 }
 
 TEST(FrozenWeights, DerivedStateIsTheWeightsAndTheirCodes) {
