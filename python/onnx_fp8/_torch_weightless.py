@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A module as a file without its weights: parameters that lie on the meta device have no numbers, and no memory."""
+import contextlib
 import copy
 
 import torch
@@ -31,25 +32,48 @@ def on_meta(module, example_inputs):
     return copy.deepcopy(module).to("meta"), _moved(example_inputs)
 
 
-def _made_again(part, name):
-    """The buffer of a part that its configuration makes, as that of the rotary embeddings of Hugging Face."""
-    config = getattr(part, "config", None)
-    if config is None:
-        return None
+@contextlib.contextmanager
+def _parameters_on_meta():
+    """New modules have buffers on the CPU, and parameters that take no memory."""
+    register = torch.nn.Module.register_parameter
+
+    def on_meta_device(part, name, parameter):
+        if parameter is not None and not parameter.is_meta:
+            parameter = torch.nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(part, name, parameter)
+
+    torch.nn.Module.register_parameter = on_meta_device
     try:
         with torch.device("cpu"):
-            made = type(part)(config)
-    except Exception:  # parts of others may need more than a configuration
-        return None
-    return dict(made.named_buffers(recurse=False)).get(name)
+            yield
+    finally:
+        torch.nn.Module.register_parameter = register
+
+
+def _made_again(module, key):
+    """A buffer of a part that a configuration makes, its own or that of a module around it, as in Hugging Face's models."""
+    names = key.split(".")
+    for depth in reversed(range(len(names))):
+        part = module.get_submodule(".".join(names[:depth]))
+        config = getattr(part, "config", None)
+        if config is None:
+            continue
+        try:
+            with _parameters_on_meta():
+                made = type(part)(config)
+        except Exception:  # parts of others may need more than a configuration
+            continue
+        tensor = dict(made.named_buffers(remove_duplicate=False)).get(".".join(names[depth:]))
+        if tensor is not None and not tensor.is_meta:
+            return tensor
+    return None
 
 
 def _numbers(module, key, placeholder):
     """The numbers of a tensor that is no parameter."""
-    path, _, name = key.rpartition(".")
     tensor = dict(module.named_buffers(remove_duplicate=False)).get(key)
     if tensor is not None and tensor.is_meta:
-        tensor = _made_again(module.get_submodule(path), name)
+        tensor = _made_again(module, key)
     if tensor is None or tensor.is_meta or tensor.shape != placeholder.shape:
         raise OptionError(f"`module`: {key} is no parameter, so its numbers belong into the file, and the meta device has "
                           "none: make it on the CPU")

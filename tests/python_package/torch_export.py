@@ -207,16 +207,40 @@ class Angles(nn.Module):
         return x * self.inverse
 
 
+class Rates(nn.Module):
+    """A part that has a buffer and no configuration."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.bias = nn.Parameter(torch.ones(size))
+        self.register_buffer("rates", torch.linspace(1, 2, size), persistent=False)
+
+    def forward(self, x):
+        return x * self.rates + self.bias
+
+
+class Encoder(nn.Module):
+    """Its configuration makes the buffer of its part."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.parts = config, nn.ModuleList([Rates(8)])
+
+    def forward(self, x):
+        return self.parts[0](x)
+
+
 class Large(nn.Module):
     def __init__(self):
         super().__init__()
         self.table, self.norm, self.angles = nn.Embedding(20, 8), nn.LayerNorm(8), Angles(Config())
+        self.encoder = Encoder(Config())
         self.frozen, self.head = nn.Linear(8, 8), nn.Linear(8, 20, bias=False)
         self.frozen.requires_grad_(False)
         self.head.weight = self.table.weight
 
     def forward(self, ids):
-        return self.head(self.frozen(self.angles(self.norm(self.table(ids)))))
+        return self.head(self.frozen(self.encoder(self.angles(self.norm(self.table(ids))))))
 
 
 def check_weightless():
@@ -245,6 +269,7 @@ def check_weightless():
             assert {"norm.weight", "norm.bias"} < trained and not any(name.startswith("frozen.") for name in trained), trained
             losses = [session.step({"ids": ids, "labels": (ids + 1) % 20}).loss for _ in range(2)]
             assert losses[1] < losses[0], losses
+            assert not nn.Linear(2, 2).weight.is_meta
 
 
 def check_weightless_errors():
