@@ -20,6 +20,7 @@ exclude_patterns = ["build", "tests", ".*"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4
 highlight_language = "none"  # of code that names none
+smartquotes = False  # prose has flags, as --help
 html_theme = "furo"
 html_title = "onnx_fp8"
 html_copy_source = False

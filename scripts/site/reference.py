@@ -92,12 +92,9 @@ def python(root):
 
 # ---- C++
 
-PUBLIC = ["onnx_fp8/session.h", "onnx_fp8/trainer.h"]  # as in cmake/install.cmake
-
-
 def public_headers(root):
-    """These headers and ours that they include."""
-    found = list(PUBLIC)
+    """The headers that an installation has for programs, and those in their folder that they include."""
+    found = re.search(r"set\(public_headers (.*)\)", (root / "cmake/install.cmake").read_text())[1].split()
     for header in found:
         found += [name for name in re.findall(r'^#include "(onnx_fp8/\w+\.h)"', (root / header).read_text(), re.M)
                   if name not in found]
