@@ -64,4 +64,9 @@ SplitLayersReport SplitLayers(Graph& graph, const Mesh& mesh,
 // Readers of a CopyToRanks read its operand, after the backward is built.
 void RemoveCopiesToRanks(Graph& graph);
 
+// A remark about layers that are whole on each of `ranks` ranks of the axis tp;
+// "" if all are divided. Errors: no layer is divided.
+std::string LayersRemark(const std::vector<LayerSplit>& layers,
+                         const std::string& file, int64_t ranks);
+
 }  // namespace onnx_fp8

@@ -60,21 +60,6 @@ bool IsLargeWeight(const Value& value) {
   return weight && NumElements(*value.shape) >= kLarge;
 }
 
-// A remark about layers that are whole on each of `ranks` ranks of the axis tp;
-// "" if all are divided. Errors: no layer is divided.
-std::string LayersRemark(const std::vector<LayerSplit>& layers,
-                         const std::string& file, int64_t ranks) {
-  const auto whole = std::ranges::count(layers, LayerSplit::kWhole,
-                                        [](const auto& l) { return l.kind; });
-  const auto all = std::ssize(layers);
-  Check(whole < all, "[", file, "] expected layers that ", ranks,
-        " ranks of the axis tp can divide, got none in ", all,
-        ": `inspect()` with `mesh` tells why");
-  if (whole == 0) return "";
-  return Concat(whole, " of ", all, " layers and embeddings are whole on each ",
-                "rank of the axis tp: `inspect()` with `mesh` tells why");
-}
-
 class Session : public TrainingSession {
  public:
   Session(const SessionOptions& options,
