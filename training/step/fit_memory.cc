@@ -390,7 +390,7 @@ class MemorySearch {
   // blocks, the last ones need not run again, as far as it still fits. A block
   // more or less changes the plan by about as many bytes as another one.
   void TryBlocks(const CostsOfPlan& costs, size_t now) {
-    const MemoryFit all = TryBlocks(costs, kAll);
+    const MemoryFit all = TryFirstBlocks(costs, kAll);
     if (!all.fits()) return;
     size_t low = 0, high = all.blocks;
     size_t over = now - std::min(now, fit_.limit);
@@ -399,7 +399,7 @@ class MemorySearch {
       const size_t middle =
           std::clamp(low + 1 + (high - low) * over / (over + under + 1),
                      low + 1, high - 1);
-      const MemoryFit tried = TryBlocks(costs, middle);
+      const MemoryFit tried = TryFirstBlocks(costs, middle);
       if (tried.fits()) {
         high = middle;
         under = fit_.limit - tried.after;
@@ -411,7 +411,7 @@ class MemorySearch {
   }
 
   // The plan in which the first `count` blocks run again.
-  MemoryFit TryBlocks(const CostsOfPlan& costs, size_t count) {
+  MemoryFit TryFirstBlocks(const CostsOfPlan& costs, size_t count) {
     const bool all = count == kAll;
     return Try(costs, all, [&](const RecomputeProblem& problem) {
       auto blocks = ChooseRecomputed({.what = {"blocks"}}, *problem.graph,

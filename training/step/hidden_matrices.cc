@@ -8,6 +8,7 @@
 #include "base/glob.h"
 #include "base/joined.h"
 #include "graph/op_facts.h"
+#include "graph/weight_uses.h"
 #include "onnx_fp8/option_error.h"
 #include "optimizers/optimizer.h"
 #include "training/step/loss.h"
@@ -42,31 +43,6 @@ const Value* SourceOf(const Value* value) {
 
 bool IsLayer(const Value& weight) {
   return weight.role == Role::kParameter || weight.role == Role::kFrozen;
-}
-
-struct Readers {
-  bool table = false, product = false;
-};
-
-// What reads the weight, through nodes that pass its elements on.
-Readers ReadersOf(const Value& weight) {
-  Readers found;
-  std::vector<const Value*> open = {&weight};
-  while (!open.empty()) {
-    const Value* value = open.back();
-    open.pop_back();
-    for (const Node* node : value->uses) {
-      if (node->inputs().empty()) continue;
-      const bool first = node->in(0) == value;
-      found.product |= FactsOf(*node).kind == OpKind::kProduct;
-      found.table |= first && FactsOf(*node).form == OpForm::kGather;
-      if (!first || !PassesElements(*node)) continue;
-      for (const Value* out : node->outputs()) {
-        if (out) open.push_back(out);
-      }
-    }
-  }
-  return found;
 }
 
 // The value from which layers are counted backwards; null: there is none.
@@ -145,16 +121,17 @@ std::map<std::string, TakenAs> TakenByOptimizer(const OptimizerSpec& spec,
   std::map<std::string, TakenAs> taken;
   if (RestOf(spec).empty()) return taken;
   const auto last = LastLayers(ScoresOf(loss, model));
+  const std::map<std::string, WeightUse> uses = WeightUses(model);
   for (const Value* weight : model.Initializers()) {
     if (weight->role != Role::kParameter) continue;
     TakenAs& as = taken[weight->name];
-    const Readers readers = ReadersOf(*weight);
-    as = !IsMatrix(*weight)        ? TakenAs::kNoMatrix
-         : !spec.muon.only.empty() ? TakenAs::kNotNamed
-         : readers.table           ? TakenAs::kTable
-         : last.contains(weight)   ? TakenAs::kLastLayer
-         : !readers.product        ? TakenAs::kNoProduct
-                                   : TakenAs::kMatrix;
+    const WeightUse use = uses.at(weight->name);
+    as = !IsMatrix(*weight)         ? TakenAs::kNoMatrix
+         : !spec.muon.only.empty()  ? TakenAs::kNotNamed
+         : use == WeightUse::kTable ? TakenAs::kTable
+         : last.contains(weight)    ? TakenAs::kLastLayer
+         : use != WeightUse::kLayer ? TakenAs::kNoProduct
+                                    : TakenAs::kMatrix;
   }
   TakeNamed(spec.muon.only, model, names, &taken);
   return taken;
