@@ -57,6 +57,25 @@ TEST(OptimizerFlagsTest, TakesAll) {
   EXPECT_EQ(spec.groups[0].lr_scale, 0.5);
 }
 
+TEST(OptimizerFlagsTest, TakesMuon) {
+  MuonSettings muon = ParseOptimizerFlags({"--optimizer", "muon"}).muon;
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_TRUE(muon.nesterov);
+  EXPECT_EQ(muon.coefficients, MuonSettings().coefficients);
+  EXPECT_EQ(muon.steps, 5);
+  muon = ParseOptimizerFlags({"--optimizer", "muon", "--momentum", "0.5",
+                              "--no-nesterov", "--muon-for", "*.q,*.k",
+                              "--ns-steps", "3", "--ns-coefficients",
+                              "1,-2,0.5", "--adjust-lr-fn", "match_rms_adamw"})
+             .muon;
+  EXPECT_EQ(muon.momentum, 0.5);
+  EXPECT_FALSE(muon.nesterov);
+  EXPECT_EQ(muon.only, (std::vector<std::string>{"*.q", "*.k"}));
+  EXPECT_EQ(muon.steps, 3);
+  EXPECT_EQ(muon.coefficients[1], -2);
+  EXPECT_EQ(muon.adjust_lr, "match_rms_adamw");
+}
+
 TEST(OptimizerFlagsTest, TakesTheNormOfTheStepBefore) {
   const OptimizerSpec spec =
       ParseOptimizerFlags({"--clip-norm", "0.5:previous"});
@@ -74,6 +93,10 @@ TEST(OptimizerFlagsTest, Refuses) {
            Words{"--lr", "inf"},
            Words{"--optimizer", "lion"},
            Words{"--nesterov"},
+           Words{"--ns-steps", "3"},
+           Words{"--optimizer", "muon", "--ns-steps", "100"},
+           Words{"--optimizer", "muon", "--adjust-lr-fn", "other"},
+           Words{"--optimizer", "muon", "--ns-coefficients", "1,2,x"},
            Words{"--group", "*.bias"},
            Words{"--group", "*.bias=decay:0"},
            Words{"--group", "*.bias=lr_scale:-1"},

@@ -124,6 +124,8 @@ WAYS = {
     "frozen codes": ("mlp", ["--recipe", "rowwise", "--freeze", "fc1*", "--frozen", "fp8"]),
     "frozen codes and bfloat16s": ("mlp", ["--recipe", "delayed", "--filter-fqns", "fc1", "--dtype", "bfloat16", "--freeze", "fc*",
                                            "--frozen", "fp8"]),
+    "muon": ("mlp", ["--optimizer", "muon", "--recipe", "delayed"]),
+    "muon of micro-batches": ("mlp", ["--optimizer", "muon", "--moments", "fp8", "--grad-accum", 2]),
     "hopper": ("mlp", ["--recipe", "tensorwise", "--accumulate", "hopper"]),
 }
 

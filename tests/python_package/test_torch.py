@@ -34,6 +34,10 @@ def test_modules():
     with_torch(HERE / "torch_modules.py")
 
 
+def test_muon():
+    with_torch(HERE / "torch_muon.py")
+
+
 def test_export():
     with_torch(HERE / "torch_export.py")
 

@@ -107,8 +107,11 @@ void TakeNamed(const std::vector<std::string>& patterns, const Graph& model,
       }
       as = TakenAs::kMatrix;
     }
-    Check(found, "[", model.file, "] expected trained parameters that match \"",
-          pattern, "\" of `muon_for`, got none; `inspect()` lists them");
+    if (found) continue;
+    throw OptionError(
+        Concat("`muon_for`: expected trained parameters that "
+               "match \"",
+               pattern, "\", got none; `inspect()` lists them"));
   }
 }
 
