@@ -5,7 +5,7 @@ from ._arrays import from_core
 from ._errors import Error, OptionError
 
 # The other facts of a validation.
-_OWN = {"accuracy", "cause", "loss", "perplexity", "remark", "samples", "step", "tokens", "total"}
+_OWN = {"accuracy", "cause", "loss", "perplexity", "remark", "samples", "step", "tokens", "total", "weights"}
 
 
 class Measures:

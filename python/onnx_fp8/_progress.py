@@ -33,10 +33,11 @@ class Progress:
 
     def validation(self, event):
         own = ("loss", "accuracy", "perplexity")
-        others = event.keys() - {*own, "step", "total", "samples", "tokens", "remark"}
+        others = event.keys() - {*own, "step", "total", "samples", "tokens", "remark", "cause", "weights"}
         names = [n for n in (*own, *sorted(others)) if n in event]
         self.print(f"step {event['step']}/{event['total']}  " +
-                  "  ".join(f"validation {n} {event[n]:.5g}" for n in names))
+                  "  ".join(f"validation {n} {event[n]:.5g}" for n in names) +
+                  (f"  ({event['weights']})" if "weights" in event else ""))
 
     def print(self, text):
         self.close()

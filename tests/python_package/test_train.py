@@ -217,6 +217,12 @@ def test_averages_are_validated_kept_and_exported(tmp_path):
     assert all((weights[name] != averages[name]).any() for name in weights)
 
 
+def test_the_progress_line_tells_averages(tmp_path, capsys):
+    train(tmp_path / "run", 8, progress=True, ema=0.9, eval_with="ema")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("step 8/8  validation loss ") and last.endswith("  (ema)")
+
+
 def test_a_run_without_averages_has_none(tmp_path):
     train(tmp_path / "run", 2)
     for work in (lambda: onnx_fp8.evaluate(tmp_path / "run", data=digits.VAL, eval_with="ema"),
