@@ -81,7 +81,7 @@ def test_reference_of_cpp(site):
 def small(tmp_path):
     """The pages without which there is no site, and one that each test writes."""
     root = tmp_path / "source"
-    for name in ("README", "CONTRIBUTING", "SECURITY", "docs/README", "docs/results/README"):
+    for name in ("README", "CONTRIBUTING", "SECURITY", "docs/README", "docs/results/README", "docs/results/table"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / f"{name}.md").write_text("# Title\n\n[page](page.md)\n" if name == "docs/README" else "# Title\n")
     return root
