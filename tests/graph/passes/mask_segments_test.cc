@@ -132,18 +132,15 @@ TEST(MaskSegments, OfPartsOfOneValue) {
   const std::string text = R"(graph "g" opset 24
 input x: float[2,6,12]
 const segments: int32[2,6] = {0,0,0,1,1,2,3,4,4,4,4,4}
-const heads: int64[5] = {2,6,3,2,2}
+const heads: int64[4] = {2,6,2,2}
 const joined: int64[3] = {2,6,4}
-const sizes: int64[3] = {1,1,1}
-const axis: int64[1] = {2}
-x5: float[2,6,3,2,2] = Reshape(x, heads)
-q5: float[2,6,1,2,2], k5: float[2,6,1,2,2], v5: float[2,6,1,2,2] = Split<axis=2>(x5, sizes)
-q3: float[2,6,2,2] = Squeeze(q5, axis)
-k3: float[2,6,2,2] = Squeeze(k5, axis)
-v3: float[2,6,2,2] = Squeeze(v5, axis)
-q: float[2,2,6,2] = Transpose<perm=[0,2,1,3]>(q3)
-kt: float[2,2,2,6] = Transpose<perm=[0,2,3,1]>(k3)
-v: float[2,2,6,2] = Transpose<perm=[0,2,1,3]>(v3)
+a: float[2,6,4], b: float[2,6,4], c: float[2,6,4] = Split<axis=2, num_outputs=3>(x)
+a4: float[2,6,2,2] = Reshape(a, heads)
+b4: float[2,6,2,2] = Reshape(b, heads)
+c4: float[2,6,2,2] = Reshape(c, heads)
+q: float[2,2,6,2] = Transpose<perm=[0,2,1,3]>(a4)
+kt: float[2,2,2,6] = Transpose<perm=[0,2,3,1]>(b4)
+v: float[2,2,6,2] = Transpose<perm=[0,2,1,3]>(c4)
 s: float[2,2,6,6] = MatMul(q, kt)
 p: float[2,2,6,6] = Softmax<axis=-1>(s)
 y4: float[2,2,6,2] = MatMul(p, v)
