@@ -66,10 +66,12 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
         "expected a batch size in 1…2^32 - 1, got ", spec.batch_size);
   auto tokens = std::ranges::count_if(spec.files, IsTokenFile);
   if (tokens == 0 || spec.arrays) {
-    Check(!spec.eod, "[", Files(),
-          "] expected token files (.bin) for `eod`, got arrays, which have "
-          "segments of their own");
     OpenArrays();
+    if (spec.eod) {
+      notes_.push_back(Concat("[", Files(),
+                              "] arrays have segments of their own: `eod` is "
+                              "for token files"));
+    }
   } else {
     Check(tokens == std::ssize(spec.files), "[", Files(),
           "] expected token files (.bin) or arrays, got both");

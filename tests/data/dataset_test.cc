@@ -328,8 +328,9 @@ TEST_F(TokenDatasetTest, DocumentsOfARow) {
             std::string::npos);
   spec = Spec({Write("b", Samples(3))}, 1);
   spec.eod = 2;
-  EXPECT_NE(ErrorOfSpec(spec).find("expected token files (.bin) for `eod`"),
-            std::string::npos);
+  const std::vector<std::string> notes = Dataset(spec).notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("`eod` is for token files"), std::string::npos);
 }
 
 TEST_F(TokenDatasetTest, RefusesWhatDoesNotFit) {
