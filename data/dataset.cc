@@ -98,9 +98,11 @@ void Dataset::Open() {
   }
   const auto tokens = std::ranges::count_if(files, IsTokenFile);
   if (tokens == 0) {
-    Check(!spec_.eod, "[", Files(),
-          "] expected token files (.bin) for `eod`, got arrays, which have "
-          "segments of their own");
+    if (spec_.eod) {
+      notes_.push_back(Concat("[", Files(),
+                              "] arrays have segments of their own: `eod` is "
+                              "for token files"));
+    }
     return OpenArrays(files);
   }
   Check(tokens == std::ssize(files), "[", Files(),

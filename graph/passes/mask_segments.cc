@@ -35,7 +35,7 @@ bool MixesNeighbors(const Node& node) {
 constexpr std::array<std::string_view, 7> kBetweenOps = {
     "Cast", "Dropout", "Identity", "Mul", "Reshape", "Where", "Expand"};
 
-bool IsWeight(const Value* value) {
+bool ComesFromWeight(const Value* value) {
   constexpr std::array<std::string_view, 4> kMoves = {"Cast", "Identity",
                                                       "Reshape", "Transpose"};
   while (value->producer && IsOneOf(*value->producer, kMoves)) {
@@ -48,7 +48,7 @@ bool IsWeight(const Value* value) {
 bool WeighsRows(const Value* value) {
   return std::ranges::any_of(value->uses, [&](const Node* node) {
     if (node->Is("MatMul")) {
-      return node->in(0) == value && !IsWeight(node->in(1));
+      return node->in(0) == value && !ComesFromWeight(node->in(1));
     }
     if (node->Is("Einsum")) return node->inputs().size() == 2;
     return IsOneOf(*node, kBetweenOps) && WeighsRows(node->out(0));

@@ -12,9 +12,10 @@ weights back, `onnx_fp8.ort` is the provider for ONNX Runtime.
 from ._core import __version__
 from ._errors import Error, MissingFileError, OptionError
 from ._notes import Note
+from ._pack import pack
 from .commands import calibrate, evaluate, export, inspect, recipes, rewrite, train
 from .session import (EvalResult, GradientResult, InputInfo, ParameterInfo, StepResult, TrainingSession)
 
 __all__ = ["Error", "EvalResult", "GradientResult", "InputInfo", "MissingFileError", "Note", "OptionError",
            "ParameterInfo", "StepResult", "TrainingSession", "__version__", "calibrate", "evaluate", "export",
-           "inspect", "recipes", "rewrite", "train"]
+           "inspect", "pack", "recipes", "rewrite", "train"]

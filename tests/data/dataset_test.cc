@@ -342,6 +342,34 @@ TEST_F(TokenDatasetTest, RanksShareAShuffleOfBlocks) {
   }
 }
 
+// Token 2 ends a document.
+TEST_F(TokenDatasetTest, DocumentsOfARow) {
+  DatasetSpec spec = TokenSpec({WriteTokens("a.bin", 1, 7)});
+  spec.inputs.push_back({"position_ids", DType::kInt64});
+  spec.inputs.push_back({"documents", DType::kInt32});
+  spec.segments = "documents";
+  spec.eod = 2;
+  spec.ignored = -7;
+  const Dataset dataset(spec);
+  const TensorMap batch = dataset.Batch(0);
+  using Numbers = std::vector<int64_t>;
+  EXPECT_EQ(ToInts(batch.at("input_ids")), (Numbers{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(ToInts(batch.at("labels")), (Numbers{2, -7, 4, 5, 6, 7}));
+  EXPECT_EQ(ToInts(batch.at("documents")), (Numbers{0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(ToInts(batch.at("position_ids")), (Numbers{0, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(batch.at("documents").dtype(), DType::kInt32);
+  spec.eod.reset();
+  EXPECT_NE(ErrorOfSpec(spec).find("expected input_ids, position_ids, "
+                                   "documents; `eod` tells where documents "
+                                   "end"),
+            std::string::npos);
+  spec = Spec({Write("b", Samples(3))}, 1);
+  spec.eod = 2;
+  const std::vector<std::string> notes = Dataset(spec).notes();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("`eod` is for token files"), std::string::npos);
+}
+
 TEST_F(TokenDatasetTest, RefusesWhatDoesNotFit) {
   std::string file = WriteTokens("a.bin", 0, 20);
   auto expect = [&](const DatasetSpec& spec, const std::string& part) {

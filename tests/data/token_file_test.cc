@@ -34,6 +34,18 @@ TEST(TokenFile, WindowsShareTheirLastToken) {
   EXPECT_EQ(NumWindows(tokens, 8), 0);
 }
 
+TEST(TokenFile, MarksTheDocumentsOfARow) {
+  // 0 ends a document; an empty one is its end alone.
+  const std::vector<int64_t> tokens = {7, 8, 0, 0, 9, 0, 5};
+  std::vector<int64_t> labels = {8, 0, 0, 9, 0, 5, 6};
+  std::vector<int64_t> numbers(7), places(7);
+  MarkDocuments(tokens.data(), 7, 0, -1, numbers.data(), places.data(),
+                labels.data());
+  EXPECT_EQ(numbers, (std::vector<int64_t>{0, 0, 0, 1, 2, 2, 3}));
+  EXPECT_EQ(places, (std::vector<int64_t>{0, 1, 2, 0, 0, 1, 0}));
+  EXPECT_EQ(labels, (std::vector<int64_t>{8, 0, -1, -1, 0, -1, 6}));
+}
+
 TEST(TokenFile, RefusesOtherFiles) {
   TempDir dir;
   std::string path = dir / "a.bin";

@@ -114,3 +114,30 @@ def test_relative_attention(bodies, heads, groups, t, s, causal):  # noqa: F811
     check(bodies, "AttentionRelative", operands, [y, lse], **attributes)
     saved = [y.astype(np.float32), lse.astype(np.float32)]
     check(bodies, "AttentionRelativeGrad", [dy, *operands, *saved], [dq, dk, dv, drelative], **attributes)
+
+
+@pytest.mark.parametrize("heads, groups, causal", [(1, 1, 0), (4, 2, 1)])
+@pytest.mark.parametrize("perm", [None, [0, 1, 2], [1, 0, 2]])
+def test_attention_of_segments(bodies, heads, groups, causal, perm):  # noqa: F811
+    t = 6
+    q, k, v = normal(2, t, heads * 4), normal(2, t, groups * 4, seed=1), normal(2, t, groups * 4, seed=2)
+    dy, bias = normal(2, t, heads * 4, seed=3), normal(1, seed=4)
+    segments = np.array([[0, 0, 1, 1, 1, 2], [5, 3, 3, 3, 5, 3]], np.int32)
+    same = segments[:, None, :, None] == segments[:, None, None, :]
+    scale = np.float32(0.4)
+    y, lse, dq, dk, dv = define(q, k, v, dy, np.where(same, bias, -np.inf), heads, groups, scale, causal, onnx.TensorProto.FLOAT)
+    attributes = {"heads": heads, "kv_heads": groups, "scale": float(scale), "causal": causal, "round_to": 1}
+    if not perm:
+        operands = [q, k, v, bias, segments]
+        check(bodies, "AttentionSegments", operands, [y, lse], **attributes)
+        saved = [y.astype(np.float32), lse.astype(np.float32)]
+        check(bodies, "AttentionSegmentsGrad", [dy, *operands, *saved], [dq, dk, dv], **attributes)
+        return
+
+    def turned(*parts):
+        return np.ascontiguousarray(np.concatenate(parts, axis=2).transpose(perm))
+
+    operands = [turned(q, k, v), bias, segments]
+    check(bodies, "AttentionPackedSegments", operands, [turned(y), lse], perm=perm, **attributes)
+    saved = [turned(y).astype(np.float32), lse.astype(np.float32)]
+    check(bodies, "AttentionPackedSegmentsGrad", [turned(dy), *operands, *saved], [turned(dq, dk, dv)], perm=perm, **attributes)

@@ -4,6 +4,7 @@ import json
 import resource
 
 import numpy as np
+import onnx
 import pytest
 from program import FIXTURES, losses, metrics, reference, run, start, state_bytes, write_batch, write_random
 
@@ -110,6 +111,25 @@ def test_token_files(tmp_path):
     done = run("train", GPT, "--data", tmp_path / "train.bin", "--token-dtype", "uint32", *CE, "--steps", 1,
                "--out", tmp_path / "other", code=1)
     assert "--seq-len" in done.stderr
+
+
+def test_documents_of_token_files(tmp_path):
+    """They train as arrays that tell the documents apart, and a run keeps both flags."""
+    tokens = np.random.default_rng(0).integers(0, 8, 16 * 20 + 1)
+    tokens.astype("<u2").tofile(tmp_path / "d.bin")
+    ids, labels = tokens[:-1].reshape(20, 16), tokens[1:].reshape(20, 16)
+    ends = (ids == 0).astype(np.int64)
+    np.savez(tmp_path / "d.npz", input_ids=ids, labels=np.where(ends, -100, labels), segment_ids=ends.cumsum(1) - ends)
+    flags = [*CE, "--segment-ids", "segment_ids", "--batch-size", 4, "--steps", 5]
+    run("train", GPT, "--data", tmp_path / "d.bin", "--seq-len", 16, "--eod", 0, *flags, "--out", tmp_path / "tokens")
+    done = run("train", GPT, "--data", tmp_path / "d.npz", *flags, "--out", tmp_path / "arrays")
+    assert "attention keeps to the documents of a row that segment_ids, an added input, tells apart" in done.stderr
+    assert losses(tmp_path / "tokens") == losses(tmp_path / "arrays")
+    results = [json.loads(run("eval", tmp_path / out, "--data", tmp_path / data, "--json").stdout)["loss"]
+               for out, data in (("tokens", "d.bin"), ("arrays", "d.npz"))]
+    assert results[0] == results[1]
+    run("export", tmp_path / "tokens", "-o", tmp_path / "out.onnx")
+    assert [i.name for i in onnx.load(tmp_path / "out.onnx").graph.input] == ["input_ids"]
 
 
 def test_a_run_keeps_the_recipe_of_a_file(tmp_path):

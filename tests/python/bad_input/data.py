@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 
-from bad_input.case import FIXTURES, Cases, arrays, cut, flip, good, grad, train
+from bad_input.case import BATCH, FIXTURES, Cases, arrays, cut, flip, good, grad, train
 
 CASES = cases = Cases()
 ASSETS = FIXTURES.parent / "training" / "data"
@@ -471,6 +471,27 @@ def tokens_of_another_type(folder):
 @cases("[t.bin] expected a sequence length (--seq-len) for token files")
 def tokens_without_a_length(folder):
     return tokens(folder, [1] * 40)[:-2]
+
+
+@cases("--eod needs --segment-ids", code=2)
+def ends_of_documents_without_segments(folder):
+    return tokens(folder, [1] * 40, "--eod", "5")
+
+
+@cases('[t.bin] provides one input and the label "labels", expected', "segment_ids; --eod tells where documents end")
+def segments_without_ends_of_documents(folder):
+    return tokens(folder, [1] * 40, "--segment-ids", "segment_ids")
+
+
+@cases("--segment-ids: expected an input of integers with the axes of batch and sequence, got x of float", code=2)
+def segments_of_floats(folder):
+    return using(folder, "good.npz") + ["--segment-ids", "x"]
+
+
+@cases("expected attention, which --segment-ids keeps to the documents of a row, got none")
+def segments_without_attention(folder):
+    npz(folder, segment_ids=np.zeros((BATCH, 5), np.int32))
+    return using(folder) + ["--segment-ids", "segment_ids"]
 
 
 @cases("[t.bin] holds tokens, but input \"x\" is of float")

@@ -43,6 +43,7 @@ for name, words, flags in [
     ("batch_zero", "--batch-size: expected an integer of at least 1, got 0", ["--batch-size", "0"]),
     ("batch_of_a_half", "--batch-size: expected an integer of at least 1, got 0.5", ["--batch-size", "0.5"]),
     ("accumulation_huge", "--grad-accum: expected at most 65536, got 1000000000000", ["--grad-accum", "1000000000000"]),
+    ("end_of_documents_negative", "--eod: expected an integer of at least 0, got -1", ["--eod=-1"]),
     ("accumulation_zero", "--grad-accum: expected an integer of at least 1, got 0", ["--grad-accum", "0"]),
     ("accumulation_by_what_is_none", "--grad-accum-by: expected batches or tokens, got samples", ["--grad-accum-by", "samples"]),
     ("budget_unknown", "--budget: expected NAME=N[k|M|G] with a name of constants, nodes, visits, work, arrays and N",

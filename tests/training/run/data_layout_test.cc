@@ -86,6 +86,25 @@ TEST(DataLayoutTest, ExportedSizesAreFixed) {
   EXPECT_THROW(LayOutData(inputs, kCrossEntropy, options), OptionError);
 }
 
+TEST(DataLayoutTest, EndsOfDocumentsNeedSegments) {
+  std::vector<InputInfo> inputs = {
+      Input("ids", DType::kInt64, {-1, -1}, {"batch", "seq"}),
+      Input("segments", DType::kInt32, {-1, -1}, {"batch", "seq"})};
+  DataOptions options;
+  options.eod = 5;
+  EXPECT_THROW(LayOutData(inputs, kCrossEntropy, options), OptionError);
+  options.segments = "segments";
+  LossSpec loss = kCrossEntropy;
+  EXPECT_EQ(LayOutData(inputs, loss, options).ignored, -100);
+  loss.ignore_index = 3;
+  const DataLayout layout = LayOutData(inputs, loss, options);
+  EXPECT_FALSE(IsWhole(layout, "segments"));
+  const DatasetSpec spec = MakeDatasetSpec({"a.bin"}, layout);
+  EXPECT_EQ(spec.eod, 5);
+  EXPECT_EQ(spec.segments, "segments");
+  EXPECT_EQ(spec.ignored, 3);
+}
+
 TEST(DataLayoutTest, LabelThatTheGraphReadsIsThere) {
   std::vector<InputInfo> inputs = {
       Input("ids", DType::kInt64, {-1, -1}, {"batch", "seq"}),

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/passes/mask_segments.h"
+
+#include <gtest/gtest.h>
+
+#include "graph/passes/fuse_attention.h"
+#include "graph/print.h"
+#include "providers/cpu/cpu_provider.h"
+#include "tests/graph/fusion.h"
+#include "tests/providers/cpu/run_node.h"
+#include "tests/training/files.h"
+
+namespace onnx_fp8 {
+namespace {
+
+void MaskDocuments(Graph& graph) {
+  MaskSegments(graph, "segments", *MakeCpuEvaluator());
+}
+
+void MaskAndFuse(Graph& graph) {
+  MaskDocuments(graph);
+  FuseAttention(graph, false);
+}
+
+void MaskAndPack(Graph& graph) {
+  MaskDocuments(graph);
+  FuseAttention(graph, true);
+}
+
+// Attention over six tokens of two samples, from `qk` to `s` by `scores`.
+std::string OverSixTokens(const std::string& scores,
+                          const std::string& before = "") {
+  return R"(graph "g" opset 24
+input q: float[2,2,6,4]
+const segments: int32[2,6] = {0,0,0,1,1,2,3,4,4,4,4,4}
+const zero: float[] = {0}
+const low: float[] = {-inf}
+const lowest: float[] = {-3.4028234663852886e38}
+const t: bool[6,6] = {1,0,0,0,0,0,1,1,0,0,0,0,1,1,1,0,0,0,1,1,1,1,0,0,1,1,1,1,1,0,1,1,1,1,1,1}
+const pads: float[2,1,1,6] = {0,0,0,0,-3.4028234663852886e38,0,0,0,0,0,0,0}
+)" + before +
+         R"(kt: float[2,2,4,6] = Transpose<perm=[0,1,3,2]>(q)
+qk: float[2,2,6,6] = MatMul(q, kt)
+)" + scores +
+         R"(p: float[2,2,6,6] = Softmax<axis=-1>(s)
+y: float[2,2,6,4] = MatMul(p, q)
+output y
+)";
+}
+
+TEST(MaskSegments, HidesOtherDocumentsFromEachSoftmax) {
+  EXPECT_EQ(AfterPass(MaskDocuments, R"(graph "g" opset 24
+input segments: int32[2,3]
+input q: float[2,1,3,4]
+input kt: float[2,1,4,3]
+qk: float[2,1,3,3] = MatMul(q, kt)
+p: float[2,1,3,3] = Softmax<axis=3>(qk)
+y: float[2,1,3,4] = MatMul(p, q)
+output y
+)"),
+            R"(graph "g" opset 24
+input segments: int32[2,3]
+input q: float[2,1,3,4]
+input kt: float[2,1,4,3]
+const "const.float -inf": float[] = {-inf}
+const "const.int64[4] 2 1 3 1": int64[4] = {2,1,3,1}
+const "const.int64[4] 2 1 1 3": int64[4] = {2,1,1,3}
+segments.Reshape: int32[2,1,3,1] = Reshape<allowzero=1>(segments, "const.int64[4] 2 1 3 1")
+segments.Reshape_1: int32[2,1,1,3] = Reshape<allowzero=1>(segments, "const.int64[4] 2 1 1 3")
+segments.Equal: bool[2,1,3,3] = Equal(segments.Reshape, segments.Reshape_1)
+qk: float[2,1,3,3] = MatMul(q, kt)
+p.Where: float[2,1,3,3] = Where(segments.Equal, qk, "const.float -inf")
+p: float[2,1,3,3] = Softmax<axis=3>(p.Where)
+y: float[2,1,3,4] = MatMul(p, q)
+output y
+)");
+}
+
+TEST(MaskSegments, AttentionTakesTheMaskAsSegments) {
+  for (const auto& [scores, op] :
+       {std::pair{"s: float[2,2,6,6] = Mul(qk, half)\n", "causal=0"},
+        std::pair{"m: float[2,2,6,6] = Mul(qk, half)\n"
+                  "s: float[2,2,6,6] = Where(t, m, low)\n",
+                  "causal=1"},
+        std::pair{"w: float[6,6] = Where(t, zero, lowest)\n"
+                  "s: float[2,2,6,6] = Add(qk, w)\n",
+                  "causal=1"},
+        std::pair{"m: float[2,2,6,6] = Add(qk, pads)\n"
+                  "s: float[2,2,6,6] = Where(t, m, low)\n",
+                  "causal=1"},
+        std::pair{"w: float[6,6] = Where(t, zero, lowest)\n"
+                  "m: float[2,2,6,6] = Add(qk, w)\n"
+                  "s: float[2,2,6,6] = Add(m, pads)\n",
+                  "causal=0"}}) {
+    const std::string text =
+        OverSixTokens(scores, "const half: float[] = {0.5}\n");
+    const std::string fused = AfterPass(MaskAndFuse, text);
+    EXPECT_NE(fused.find(std::string("onnx_fp8.AttentionSegments<") + op),
+              std::string::npos)
+        << fused;
+    EXPECT_EQ(fused.find("Equal"), std::string::npos) << fused;
+    EXPECT_LE(LargestDifference(ResultOf(MaskAndFuse, text),
+                                ResultOf(MaskDocuments, text)),
+              2e-6)
+        << text;
+  }
+}
+
+// Finite numbers over the mask would count in rows that see nothing else.
+TEST(MaskSegments, AMaskUnderFiniteNumbersIsABias) {
+  const std::string text = OverSixTokens(
+      "rows: int32[2,1,6,1] = Unsqueeze(segments, a)\n"
+      "columns: int32[2,1,1,6] = Unsqueeze(segments, c)\n"
+      "same: bool[2,1,6,6] = Equal(rows, columns)\n"
+      "m: float[2,2,6,6] = Where(same, qk, low)\n"
+      "s: float[2,2,6,6] = Where(t, m, lowest)\n",
+      "const a: int64[2] = {1,3}\nconst c: int64[2] = {1,2}\n");
+  void (*fuse)(Graph&) = [](Graph& graph) { FuseAttention(graph, false); };
+  const std::string fused = AfterPass(fuse, text);
+  EXPECT_EQ(fused.find("AttentionSegments"), std::string::npos) << fused;
+  ExpectSameValues(fuse, text, 2e-6);
+  // As it stands alone it is known, too.
+  std::string alone = text;
+  const std::string last = "Where(t, m, lowest)";
+  alone.replace(alone.find(last), last.size(), "Where(t, m, low)");
+  EXPECT_NE(AfterPass(fuse, alone).find("AttentionSegments<causal=1"),
+            std::string::npos);
+  ExpectSameValues(fuse, alone, 2e-6);
+}
+
+TEST(MaskSegments, OfPartsOfOneValue) {
+  const std::string text = R"(graph "g" opset 24
+input x: float[2,6,12]
+const segments: int32[2,6] = {0,0,0,1,1,2,3,4,4,4,4,4}
+const heads: int64[4] = {2,6,2,2}
+const joined: int64[3] = {2,6,4}
+a: float[2,6,4], b: float[2,6,4], c: float[2,6,4] = Split<axis=2, num_outputs=3>(x)
+a4: float[2,6,2,2] = Reshape(a, heads)
+b4: float[2,6,2,2] = Reshape(b, heads)
+c4: float[2,6,2,2] = Reshape(c, heads)
+q: float[2,2,6,2] = Transpose<perm=[0,2,1,3]>(a4)
+kt: float[2,2,2,6] = Transpose<perm=[0,2,3,1]>(b4)
+v: float[2,2,6,2] = Transpose<perm=[0,2,1,3]>(c4)
+s: float[2,2,6,6] = MatMul(q, kt)
+p: float[2,2,6,6] = Softmax<axis=-1>(s)
+y4: float[2,2,6,2] = MatMul(p, v)
+back: float[2,6,2,2] = Transpose<perm=[0,2,1,3]>(y4)
+y: float[2,6,4] = Reshape(back, joined)
+output y
+)";
+  const std::string fused = AfterPass(MaskAndPack, text);
+  EXPECT_NE(fused.find("onnx_fp8.AttentionPackedSegments<"), std::string::npos)
+      << fused;
+  EXPECT_LE(LargestDifference(ResultOf(MaskAndPack, text),
+                              ResultOf(MaskDocuments, text)),
+            2e-6);
+}
+
+// What is not fused keeps the mask, here because of the Dropout.
+TEST(MaskSegments, StaysInFrontOfASoftmaxThatIsNotFused) {
+  std::string text = OverSixTokens("s: float[2,2,6,6] = Identity(qk)\n");
+  const std::string product = "MatMul(p, q)";
+  text.replace(text.find("y: float[2,2,6,4]"), 17,
+               "d: float[2,2,6,6] = Dropout(p)\ny: float[2,2,6,4]");
+  text.replace(text.find(product), product.size(), "MatMul(d, q)");
+  const std::string fused = AfterPass(MaskAndFuse, text);
+  EXPECT_EQ(fused.find("onnx_fp8.Attention"), std::string::npos) << fused;
+  EXPECT_NE(fused.find("Where(segments.Equal"), std::string::npos) << fused;
+}
+
+TEST(MaskSegments, ExpandsAttentionOfOnnx) {
+  const std::string fused = AfterPass(MaskDocuments, R"(graph "g" opset 24
+input segments: int32[2,3]
+input q: float[2,1,3,4]
+y: float[2,1,3,4] = Attention<is_causal=1>(q, q, q)
+output y
+)");
+  EXPECT_NE(fused.find("Where(segments.Equal"), std::string::npos) << fused;
+}
+
+std::string ErrorOfMask(const std::string& text) {
+  return ErrorOf([&] { AfterPass(MaskDocuments, text); });
+}
+
+TEST(MaskSegments, RefusesWhatMixesDocumentsOtherwise) {
+  const std::string head = R"(graph "g" opset 24
+input segments: int32[2,3]
+input x: float[2,3,4]
+)";
+  EXPECT_NE(ErrorOfMask(head + "y: float[2,3,4] = Relu(x)\noutput y\n")
+                .find("expected attention, which `segment_ids` keeps"),
+            std::string::npos);
+  EXPECT_NE(
+      ErrorOfMask(head +
+                  R"(const w: float[1,4,4] = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}
+t: float[3,2,4] = Transpose<perm=[1,0,2]>(x)
+y: float[3,1,2,4] = RNN<hidden_size=4>(t, w, w)
+output y
+)")
+          .find("RNN mixes the tokens of a row"),
+      std::string::npos);
+  EXPECT_NE(ErrorOfMask(
+                head +
+                R"(const w: float[3,3,2] = {1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1,0}
+y: float[2,3,3] = Conv(x, w)
+output y
+)")
+                .find("Conv mixes the tokens of a row"),
+            std::string::npos);
+  // Attention to rows of something else.
+  EXPECT_NE(ErrorOfMask(head + R"(input k: float[2,4,5]
+s: float[2,3,5] = MatMul(x, k)
+p: float[2,3,5] = Softmax<axis=-1>(s)
+kt: float[2,5,4] = Transpose<perm=[0,2,1]>(k)
+y: float[2,3,4] = MatMul(p, kt)
+output y
+)")
+                .find("expected scores of 2 samples and 3 × 3 tokens, as "
+                      "segments has segments for, got [2,3,5]"),
+            std::string::npos);
+}
+
+TEST(AddSegmentInput, TakesTheAxesOfTheFirstInput) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input flag: int64[]
+input ids: int64[2,3]
+y: int64[2,3] = Identity(ids)
+output y
+)");
+  EXPECT_TRUE(AddSegmentInput(*graph, "segments"));
+  const Value* added = graph->Find("segments");
+  EXPECT_EQ(added->dtype, DType::kInt32);
+  EXPECT_EQ(added->shape, (Shape{2, 3}));
+  EXPECT_FALSE(AddSegmentInput(*graph, "ids"));
+  EXPECT_NE(ErrorOf([&] {
+              AddSegmentInput(*graph, "flag");
+            }).find("expected an input of integers with the axes of batch"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf([&] {
+              AddSegmentInput(*graph, "y");
+            }).find("expected the name of an input"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace onnx_fp8
