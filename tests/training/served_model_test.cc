@@ -22,7 +22,7 @@ namespace {
 
 // Weights [out, in], as PyTorch keeps them. The second layer's sides are no
 // multiples of 128.
-constexpr int64_t kWide = 256;
+constexpr int64_t kServedWidth = 256;
 
 std::string WriteTorchMlp(const TempDir& dir) {
   Graph graph;
@@ -35,14 +35,14 @@ std::string WriteTorchMlp(const TempDir& dir) {
     Value* w = graph.AddInitializer(name, Random({to, from}, seed));
     return b.Op("MatMul", {in, b.Transpose(w, {1, 0})});
   };
-  Value* h = b.Op("Relu", {linear(x, "fc.weight", kIn, kWide, 1)});
-  graph.outputs = {linear(h, "out.weight", kWide, kClasses, 2)};
+  Value* h = b.Op("Relu", {linear(x, "fc.weight", kIn, kServedWidth, 1)});
+  graph.outputs = {linear(h, "out.weight", kServedWidth, kClasses, 2)};
   std::string path = dir / "torch.onnx";
   WriteModel(graph, path);
   return path;
 }
 
-std::unique_ptr<TrainingSession> TrainedSession(const SessionOptions& options) {
+std::unique_ptr<TrainingSession> AfterTwoSteps(const SessionOptions& options) {
   auto session = TrainingSession::Create(options);
   for (uint64_t seed : {1, 2}) session->Step(Batch(seed), 1e-2);
   return session;
@@ -98,7 +98,7 @@ TEST(ServedModel, AFolderHasTheCodesOfTheQuantizers) {
     const TempDir dir;
     SessionOptions options = Options(WriteTorchMlp(dir), recipe);
     options.primary_weights = "fp8";
-    auto session = TrainedSession(options);
+    auto session = AfterTwoSteps(options);
     session->ExportServed(
         {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
     const WeightFiles read = ReadWeightFiles(dir / "out");
@@ -118,14 +118,15 @@ TEST(ServedModel, AnOnnxFileComputesWhatAnEvaluationComputes) {
   for (const char* recipe : {"tensorwise", "blockwise", "delayed"}) {
     SCOPED_TRACE(recipe);
     const TempDir dir;
-    auto session = TrainedSession(Options(WriteTorchMlp(dir), recipe));
+    auto session = AfterTwoSteps(Options(WriteTorchMlp(dir), recipe));
     session->ExportServed(
         {.format = ServedFormat::kOnnxFp8, .path = dir / "served.onnx"});
     auto graph = ReadModel(dir / "served.onnx", {.as_is = true});
     int codes = 0;
     for (const Value* value : graph->Initializers()) {
       codes += value->dtype == DType::kE4M3;
-      EXPECT_LT(value->dtype == DType::kFloat ? value->data.size() : 0, kWide)
+      EXPECT_LT(value->dtype == DType::kFloat ? value->data.size() : 0,
+                kServedWidth)
           << value->name;
     }
     EXPECT_EQ(codes, 2);
@@ -140,7 +141,7 @@ TEST(ServedModel, ALayerThatAFolderCannotHoldStaysAndIsNamed) {
   const TempDir dir;
   SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
   options.filter.recipes = {{"out", ParseRecipe("rowwise,w:dyn_row_e5m2_p2")}};
-  auto session = TrainedSession(options);
+  auto session = AfterTwoSteps(options);
   const auto remarks = session->ExportServed(
       {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
   EXPECT_EQ(remarks.at(0),
@@ -159,8 +160,8 @@ TEST(ServedModel, HalvesAndRunsWithoutFp8) {
   session->ExportServed(
       {.format = ServedFormat::kBFloat16, .path = dir / "halves"});
   const Tensor half = ReadWeightFiles(dir / "halves").tensors.at("fc.weight");
-  EXPECT_TRUE(
-      Identical(half, ConvertTo(Random({kWide, kIn}, 1), DType::kBFloat16)));
+  EXPECT_TRUE(Identical(
+      half, ConvertTo(Random({kServedWidth, kIn}, 1), DType::kBFloat16)));
   ExpectError(
       [&] {
         session->ExportServed(
@@ -174,7 +175,7 @@ TEST(ServedModel, AdaptersAreMergedBefore) {
   const TempDir dir;
   SessionOptions options = Options(WriteTorchMlp(dir), "tensorwise");
   options.lora = "r=2,alpha=4,targets=fc";
-  auto session = TrainedSession(options);
+  auto session = AfterTwoSteps(options);
   const auto remarks = session->ExportServed(
       {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
   EXPECT_NE(remarks.at(0).find("adapters are merged"), std::string::npos);
