@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -10,6 +12,7 @@
 #include "cli/run_session.h"
 #include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
+#include "onnx_fp8/option_names.h"
 #include "training/artifacts/ort_artifacts.h"
 #include "training/artifacts/ort_state.h"
 #include "training/run/session_options.h"
@@ -44,6 +47,17 @@ const Option kExportOptions[] = {
     {"Own", "ema", OptionKind::kSwitch,
      "of a run with `ema`: the averages of the weights in place of the "
      "weights"},
+    {"Own",
+     "format",
+     OptionKind::kChoice,
+     "for programs that serve the model: a new folder `out` with the FP8 codes "
+     "and scales of the run (hf-fp8) or with bfloat16 weights (bf16), or an "
+     ".onnx file of the forward with codes and scales (onnx-fp8)",
+     "",
+     {.choices = "hf-fp8|bf16|onnx-fp8"}},
+    {"Own", "like", OptionKind::kFile,
+     "for `format` hf-fp8 and bf16: a folder of Hugging Face whose config.json "
+     "is completed and whose tokenizer is copied"},
     {"Own", "model", OptionKind::kFile,
      "for a run of a training step: the model that the step was made from, "
      "which gets the weights (default: the step gets all of its state)"},
@@ -58,7 +72,8 @@ CommandHelp ExportHelp() {
       {{"Options", {"Own", "Scores", "Best", "External", "Budget", "Machine"}}},
       {"onnx-fp8 export runs/gpt -o trained.onnx",
        "onnx-fp8 export runs/gpt -o weights.safetensors",
-       "onnx-fp8 export runs/gpt --adapter adapter"}};
+       "onnx-fp8 export runs/gpt --adapter adapter",
+       "onnx-fp8 export runs/gpt -o served --format hf-fp8 --like hub/gpt"}};
 }
 
 bool AnyEnds(const std::vector<std::string>& paths, const char* extension) {
@@ -79,8 +94,9 @@ void ExportArtifacts(const OptionSet& flags) {
   if (flags.On("ema")) {
     throw OptionError("`ema` is for the folder of a run");
   }
-  if (flags.Has("adapter")) {
-    throw OptionError("`adapter` is for the folder of a run");
+  for (const char* name : {"adapter", "format", "like"}) {
+    if (!flags.Has(name)) continue;
+    throw OptionError(Reference(name) + " is for the folder of a run");
   }
   OrtArtifacts artifacts = ReadOrtArtifacts(flags.Text("RUN"), BudgetsOf(flags),
                                             flags.Text("checkpoint"));
@@ -129,10 +145,59 @@ void RequireNoFile(const std::string& folder) {
        "`out`");
 }
 
+// The options of `format`, checked; nullopt: there is none.
+std::optional<ServedFiles> ServedOf(const OptionSet& flags) {
+  const std::string format = flags.Text("format");
+  if (format.empty()) {
+    if (!flags.Has("like")) return std::nullopt;
+    throw OptionError("`like` needs `format` hf-fp8 or bf16");
+  }
+  for (const char* name : {"checkpoint", "model", "outputs"}) {
+    if (!flags.Has(name)) continue;
+    throw OptionError(Reference(name) + " is not for `format`");
+  }
+  const std::vector<std::string> paths = flags.List("out");
+  if (paths.size() != 1) {
+    throw OptionError("`out`: expected one folder or file for `format`, got " +
+                      std::to_string(paths.size()));
+  }
+  ServedFiles files = {.format = ServedFormat::kHuggingFaceFp8,
+                       .path = paths[0],
+                       .like = flags.Text("like"),
+                       .external_data = flags.On("external_data")};
+  if (format == "bf16") files.format = ServedFormat::kBFloat16;
+  const bool model = format == "onnx-fp8";
+  if (model) files.format = ServedFormat::kOnnxFp8;
+  if (model && flags.Has("like")) {
+    throw OptionError("`like` is for `format` hf-fp8 and bf16");
+  }
+  if (!model && flags.On("external_data")) {
+    throw OptionError("`external_data` is for .onnx files");
+  }
+  const std::string end = Extension(paths[0]);
+  const bool is_file = end == ".onnx" || end == ".safetensors";
+  if (model ? end != ".onnx" : is_file) {
+    throw OptionError("`out`: expected " +
+                      std::string(model ? "a name that ends in .onnx"
+                                        : "the name of a folder") +
+                      " for `format` " + format + ", got " + paths[0]);
+  }
+  return files;
+}
+
+void ExportServed(TrainingSession& session, const ServedFiles& files) {
+  Notes(session.ExportServed(files));
+  Out() << Printable(files.path) << ": "
+        << (files.format == ServedFormat::kOnnxFp8 ? "the forward"
+                                                   : "the weights")
+        << " of step " << session.step() << ", for programs that serve it\n";
+}
+
 void ExportRun(const OptionSet& flags) {
   const std::vector<std::string> paths = flags.List("out");
   const std::string folder = flags.Text("RUN");
   const std::string like = flags.Text("checkpoint");
+  const std::optional<ServedFiles> served = ServedOf(flags);
   bool checkpoint = AnyEnds(paths, kCheckpoint);
   if (checkpoint && like.empty()) {
     throw OptionError(
@@ -159,7 +224,9 @@ void ExportRun(const OptionSet& flags) {
   options.eval_with = ema ? "ema" : "weights";
   auto session = TrainingSession::Create(options);
   session->Restore(CheckpointFolder(folder, flags.On("best")));
+  if (served) ExportServed(*session, *served);
   for (const std::string& path : paths) {
+    if (served) break;
     if (Extension(path) == ".onnx") {
       session->ExportOnnx(path, flags.On("external_data"), flags.Text("model"));
     } else if (Extension(path) == kCheckpoint) {
@@ -189,6 +256,7 @@ int Export(const Arguments& arguments) {
   if (!flags.Has("adapter")) flags.Require({"out"});
   for (const std::string& path : flags.List("out")) {
     std::string end = Extension(path);
+    if (flags.Has("format")) break;
     if (end == ".onnx" || end == ".safetensors" || end == kCheckpoint) continue;
     throw OptionError(
         "`out`: expected a name that ends in .onnx, .safetensors or .ckpt, "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads trained weights into a module of PyTorch."""
+"""Trained weights for modules of PyTorch."""
 import os
 import tempfile
 from typing import NamedTuple
@@ -22,14 +22,17 @@ class LoadedWeights(NamedTuple):
     tied: list[str]
 
 
-def _read(trained, options):
+def state_dict(trained, *, best: bool = False) -> dict[str, torch.Tensor]:
+    """The trained weights and running statistics by the module's names, for `load_state_dict` of a module elsewhere.
+    `trained`, `best`: as for `load_weights`. Tied weights have an entry for each name that PyTorch knows; buffers
+    that training does not change are not among them."""
     from safetensors.torch import load_file
     with tempfile.TemporaryDirectory(prefix="onnx_fp8.") as folder:
         path = os.path.join(folder, "weights.safetensors")
         if isinstance(trained, TrainingSession):
             trained.export(path)
         elif os.path.isdir(trained):
-            commands.export(trained, path, **options)
+            commands.export(trained, path, **({"best": True} if best else {}))
         else:
             path = os.fspath(trained)
         return load_file(path)
@@ -54,7 +57,7 @@ def load_weights(module, trained, *, strict: bool = False, best: bool = False) -
     among them; `strict`: they are an error, and so are arrays that the module lacks. Errors: no array belongs to the
     module; another shape; different numbers for tensors that are one in the module. The module is then unchanged.
     """
-    weights = _read(trained, {"best": True} if best else {})
+    weights = state_dict(trained, best=best)
     targets = _targets(module)
     loaded = [key for key in weights if key in targets]
     unexpected = [key for key in weights if key not in targets]

@@ -15,7 +15,7 @@ from ._progress import Progress
 from ._ranks import watch_ranks
 
 
-_FILES = ("data", "weights", "init", "lora", "scales", "ort_training", "checkpoint")
+_FILES = ("data", "weights", "init", "lora", "scales", "ort_training", "checkpoint", "like")
 
 
 def _run(name, model, options, command=None):
@@ -65,7 +65,7 @@ def rewrite(model=None, out=None, *, ort_training=None, **options) -> dict:
 def export(run, out=None, **options) -> None:
     """Writes the weights of a run, or of artifacts: .onnx, .safetensors, or a list of both; of a run with
     `checkpoint` also .ckpt, which onnxruntime-training loads. `adapter`: a folder for the adapters of `lora`, in
-    PEFT's format."""
+    PEFT's format. With `format`, `out` is a file or folder for programs that serve the model."""
     _run("export", None, {"RUN": run, "out": out, **options})
 
 

@@ -6,7 +6,7 @@
     onnx_fp8.torch.load_weights(module, "run")
 """
 from . import _torch_export, _torch_record
-from ._load_weights import LoadedWeights, load_weights
+from ._load_weights import LoadedWeights, load_weights, state_dict
 
 
 def export(module, example_inputs, path, *, input_names=None, output_names=None, dynamic_axes=None,

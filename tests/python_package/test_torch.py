@@ -59,6 +59,14 @@ def test_a_published_checkpoint():
     with_torch(HERE / "torch_checkpoint.py", packages=[packages])
 
 
+def test_a_served_folder():
+    packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
+    if not packages:
+        program.leave_out("a served folder in transformers: its packages are not installed")
+        pytest.skip("no packages of modules")
+    with_torch(HERE / "torch_served.py", packages=[packages])
+
+
 def test_adapters_beside_peft():
     packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
     if not packages:

@@ -221,6 +221,16 @@ std::map<std::string, ServedCodes> ServedModel::TakeLayers(
     }
     left[reason].push_back(module.empty() ? fqn : module);
   }
+  const bool keeps =
+      source_.slots &&
+      std::ranges::any_of(*source_.slots, [](const ScaleSlot& slot) {
+        return slot.operand == "input";
+      });
+  if (keeps && !layers.empty()) {
+    remarks->push_back(
+        "the folder tells servers to measure the inputs of layers; the run's "
+        "kept scales of inputs are not in it");
+  }
   for (auto& [reason, modules] : left) {
     std::ranges::sort(modules);
     modules.erase(std::unique(modules.begin(), modules.end()), modules.end());

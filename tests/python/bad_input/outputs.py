@@ -87,6 +87,30 @@ def weights_into_no_folder(folder):
     return ["export", "run", "-o", "none/out.safetensors"]
 
 
+def served(folder, config=None):
+    good_run(folder)
+    if config is not None:
+        (folder / "hub").mkdir()
+        (folder / "hub" / "config.json").write_text(config)
+    return ["export", "run", "-o", "served", "--format", "bf16", *([] if config is None else ["--like", "hub"])]
+
+
+@cases("[served] expected the name of a new folder, or an empty one, got a file")
+def a_served_folder_that_is_a_file(folder):
+    (folder / "served").write_text("")
+    return served(folder)
+
+
+@cases("[hub/config.json] expected the configuration of a model as JSON, an object")
+def a_configuration_that_is_no_json(folder):
+    return served(folder, "{")
+
+
+@cases("[hub/config.json] expected the configuration of a model as JSON")
+def a_configuration_that_nests_too_deeply(folder):
+    return served(folder, "[" * 1000 + "]" * 1000)
+
+
 @cases("[none/profile.json] can't be created: No such file or directory")
 def profile_into_no_folder(folder):
     good(folder)

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights that programs serve: the codes are the ones that quantizers make of a
+// run's weights, and a served forward computes what an evaluation computes.
+#include "training/step/served_model.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "data/scaled_weights.h"
+#include "graph/builder.h"
+#include "graph/onnx/onnx_io.h"
+#include "onnx_fp8/float8.h"
+#include "tests/training/small_model.h"
+#include "training/make_provider.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// Weights [out, in], as PyTorch keeps them. The second layer's sides are no
+// multiples of 128.
+constexpr int64_t kServedWidth = 256;
+
+std::string WriteTorchMlp(const TempDir& dir) {
+  Graph graph;
+  graph.opset = 18;
+  Builder b(graph);
+  Value* x = graph.AddInput("x", DType::kFloat, Shape{-1, kIn});
+  x->axis_names = {"batch", ""};
+  const auto linear = [&](Value* in, const char* name, int64_t from, int64_t to,
+                          uint64_t seed) {
+    Value* w = graph.AddInitializer(name, Random({to, from}, seed));
+    return b.Op("MatMul", {in, b.Transpose(w, {1, 0})});
+  };
+  Value* h = b.Op("Relu", {linear(x, "fc.weight", kIn, kServedWidth, 1)});
+  graph.outputs = {linear(h, "out.weight", kServedWidth, kClasses, 2)};
+  std::string path = dir / "torch.onnx";
+  WriteModel(graph, path);
+  return path;
+}
+
+std::unique_ptr<TrainingSession> AfterTwoSteps(const SessionOptions& options) {
+  auto session = TrainingSession::Create(options);
+  for (uint64_t seed : {1, 2}) session->Step(Batch(seed), 1e-2);
+  return session;
+}
+
+// One op of ours on the weight.
+std::vector<Tensor> QuantizedBy(const std::string& op, const Tensor& w,
+                                const std::vector<Tensor>& more,
+                                Attributes attributes) {
+  Graph graph;
+  Builder b(graph);
+  std::vector<Value*> in = {graph.AddInitializer("w", w)};
+  std::vector<Tensor> tensors = {w};
+  for (const Tensor& tensor : more) {
+    in.push_back(graph.AddInitializer(Concat("more", in.size()), tensor));
+    tensors.push_back(tensor);
+  }
+  attributes["to"] = static_cast<int64_t>(DType::kE4M3);
+  attributes["q_max"] = Float8Max(DType::kE4M3);
+  const Node& node =
+      *b.Ops(op, in, 3, std::move(attributes), kDomain)[0]->producer;
+  return MakeEvaluator()->Evaluate(node, tensors);
+}
+
+Attributes BlockAttributes(int64_t rows, int64_t columns, int64_t pow2) {
+  return {{"block_rows", rows},
+          {"block_columns", columns},
+          {"pow2", pow2},
+          {"scale_to", static_cast<int64_t>(DType::kFloat)}};
+}
+
+// What the recipe's quantizer makes of the weight.
+std::vector<Tensor> Quantized(const std::string& recipe, const Tensor& w,
+                              const TrainingSession& session,
+                              const std::string& name) {
+  if (recipe == "tensorwise") return QuantizedBy("QuantizeTensor", w, {}, {});
+  if (recipe == "rowwise") {
+    return QuantizedBy("QuantizeBlock", w, {}, BlockAttributes(1, 0, 1));
+  }
+  if (recipe == "blockwise") {
+    return QuantizedBy("QuantizeBlock", w, {}, BlockAttributes(128, 128, 0));
+  }
+  for (const ScaleInfo& scale : session.Scales()) {
+    if (!scale.key.starts_with(name + "/forward/weight/")) continue;
+    return QuantizedBy("QuantizeWith", w, {Tensor::Scalar(scale.scale)}, {});
+  }
+  Fail("no kept scale of ", name);
+}
+
+TEST(ServedModel, AFolderHasTheCodesOfTheQuantizers) {
+  for (const char* recipe : {"tensorwise", "rowwise", "blockwise", "delayed"}) {
+    SCOPED_TRACE(recipe);
+    const TempDir dir;
+    SessionOptions options = Options(WriteTorchMlp(dir), recipe);
+    options.primary_weights = "fp8";
+    auto session = AfterTwoSteps(options);
+    session->ExportServed(
+        {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+    const WeightFiles read = ReadWeightFiles(dir / "out");
+    EXPECT_EQ(read.tensors.size(), 4u);
+    const TensorMap weights = session->ReadWeights();
+    for (const char* module : {"fc", "out"}) {
+      const std::string name = Concat(module, ".weight");
+      const auto made = Quantized(recipe, weights.at(name), *session, name);
+      EXPECT_TRUE(Identical(read.tensors.at(name), made[0])) << module;
+      const Tensor& scale = read.tensors.at(Concat(module, ".weight_scale"));
+      EXPECT_TRUE(Identical(scale.Reshaped(made[1].shape()), made[1]));
+    }
+  }
+}
+
+TEST(ServedModel, AnOnnxFileComputesWhatAnEvaluationComputes) {
+  for (const char* recipe : {"tensorwise", "blockwise", "delayed"}) {
+    SCOPED_TRACE(recipe);
+    const TempDir dir;
+    auto session = AfterTwoSteps(Options(WriteTorchMlp(dir), recipe));
+    session->ExportServed(
+        {.format = ServedFormat::kOnnxFp8, .path = dir / "served.onnx"});
+    auto graph = ReadModel(dir / "served.onnx", {.as_is = true});
+    int codes = 0;
+    for (const Value* value : graph->Initializers()) {
+      codes += value->dtype == DType::kE4M3;
+      EXPECT_LT(value->dtype == DType::kFloat ? value->data.size() : 0,
+                kServedWidth)
+          << value->name;
+    }
+    EXPECT_EQ(codes, 2);
+    EXPECT_TRUE(graph->state.empty());
+    auto served = TrainingSession::Create(Options(dir / "served.onnx"));
+    EXPECT_NEAR(served->Eval(Batch(3)).loss, session->Eval(Batch(3)).loss,
+                1e-6);
+  }
+}
+
+TEST(ServedModel, ALayerThatAFolderCannotHoldStaysAndIsNamed) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
+  options.filter.recipes = {{"out", ParseRecipe("rowwise,w:dyn_row_e5m2_p2")}};
+  auto session = AfterTwoSteps(options);
+  const auto remarks = session->ExportServed(
+      {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+  EXPECT_EQ(remarks.at(0),
+            "out runs in FP8 and is written without codes: the codes are no "
+            "e4m3");
+  const WeightFiles read = ReadWeightFiles(dir / "out");
+  EXPECT_TRUE(Identical(read.tensors.at("out.weight"),
+                        session->ReadWeights().at("out.weight")));
+  EXPECT_NE(ReadText(dir / "out/config.json").find("\"out\""),
+            std::string::npos);
+}
+
+TEST(ServedModel, HalvesAndRunsWithoutFp8) {
+  const TempDir dir;
+  auto session = TrainingSession::Create(Options(WriteTorchMlp(dir)));
+  session->ExportServed(
+      {.format = ServedFormat::kBFloat16, .path = dir / "halves"});
+  const Tensor half = ReadWeightFiles(dir / "halves").tensors.at("fc.weight");
+  EXPECT_TRUE(Identical(
+      half, ConvertTo(Random({kServedWidth, kIn}, 1), DType::kBFloat16)));
+  ExpectError(
+      [&] {
+        session->ExportServed(
+            {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+      },
+      "expected a run with layers in FP8, got none");
+}
+
+// The codes are of the merged weights.
+TEST(ServedModel, AdaptersAreMergedBefore) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), "tensorwise");
+  options.lora = "r=2,alpha=4,targets=fc";
+  auto session = AfterTwoSteps(options);
+  const auto remarks = session->ExportServed(
+      {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+  EXPECT_NE(remarks.at(0).find("adapters are merged"), std::string::npos);
+  session->ExportSafetensors(dir / "merged.safetensors");
+  const Tensor merged =
+      ReadWeightFiles(dir / "merged.safetensors").tensors.at("fc.weight");
+  EXPECT_TRUE(
+      Identical(ReadWeightFiles(dir / "out").tensors.at("fc.weight"),
+                QuantizedBy("QuantizeTensor", merged.Clone(), {}, {})[0]));
+}
+
+}  // namespace
+}  // namespace onnx_fp8
