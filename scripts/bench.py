@@ -10,6 +10,7 @@ MKL. All figures come from one run on one machine: only ratios count.
   ./dev bench parity [--json FILE] [--markdown FILE] [...]
   ./dev bench state [--json FILE] [--markdown FILE] [...]
   ./dev bench memory [--json FILE] [--markdown FILE]
+  ./dev bench lora [--json FILE] [--markdown FILE] [...]
   ./dev bench ranks [--json FILE] [--markdown FILE]
   ./dev bench plan [--json FILE] [--markdown FILE]
   ./dev bench ort [--json FILE] [--markdown FILE] [...]
@@ -23,8 +24,8 @@ import subprocess
 import sys
 import time
 
-from bench import (busy, contest, gemm, machine, memory, ort, parity, plan,
-                   ranks, report, scaling, state, task)
+from bench import (busy, contest, gemm, lora, machine, memory, ort, parity,
+                   plan, ranks, report, scaling, state, task)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -248,8 +249,8 @@ def end(complaints):
 
 def main():
     others = {"busy": busy, "scaling": scaling, "parity": parity,
-              "state": state, "memory": memory, "ranks": ranks, "plan": plan,
-              "ort": ort}
+              "state": state, "memory": memory, "lora": lora, "ranks": ranks,
+              "plan": plan, "ort": ort}
     if sys.argv[1:] and sys.argv[1] in others:
         benchmark = others[sys.argv[1]]
         result, complaints = measure_with(benchmark, sys.argv[2:])

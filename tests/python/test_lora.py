@@ -143,3 +143,16 @@ def test_another_file_of_frozen_weights_is_refused(tmp_path, train_frozen):
     assert f"[{file}] can't be opened: No such file or directory" in refusal()
     file.write_bytes(own)
     run("train", "--resume", "--out", tmp_path / "run", "--steps", 2)
+
+
+def test_a_killed_first_save_is_no_checkpoint(tmp_path, train_frozen):
+    """The file of the weights is written before the checkpoint that names it."""
+    out = tmp_path / "run"
+    train_frozen("run", 1)
+    first = frozen_file(out).name
+    for checkpoint in out.glob("checkpoints/step_*"):
+        shutil.rmtree(checkpoint)
+    (out / "latest").unlink()
+    done = run("train", "--resume", "--out", out, "--steps", 1)
+    assert "there is no checkpoint in" in done.stderr
+    assert frozen_file(out).name == first

@@ -17,6 +17,7 @@
 #include "base/shallow_json.h"
 #include "graph/rewrite/rewrite_model.h"
 #include "training/state/checkpoint.h"
+#include "training/state/frozen_file.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -104,7 +105,9 @@ bool RunFolder::HasCheckpoint() const {
   std::error_code none;
   fs::directory_iterator entries(path_ + "/checkpoints", none);
   for (; !none && entries != fs::directory_iterator(); ++entries) {
-    if (!IsTemporaryName(entries->path().filename().string())) return true;
+    const std::string name = entries->path().filename().string();
+    // A killed save may have left the file of its checkpoint.
+    if (!IsTemporaryName(name) && !IsFrozenFileName(name)) return true;
   }
   return false;
 }

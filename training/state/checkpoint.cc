@@ -206,14 +206,12 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
     temporary = FolderOf(dir) + "/" + chosen.substr(name.size() + 1);
     const std::string folder = FolderOf(dir) + "/" + name;
     std::optional<FrozenFile> frozen;
-    OnAll(options.ranks, [&]() -> std::string {
-      if (!first || options.frozen.empty()) return "";
-      frozen = KeepFrozenFile(
-          FolderOf(dir), options.frozen,
-          options.frozen_file ? *options.frozen_file : std::nullopt, hook);
-      return "";
-    });
     std::vector<std::string> entries = OnAll(options.ranks, [&] {
+      if (first && !options.frozen.empty()) {
+        frozen = KeepFrozenFile(
+            FolderOf(dir), options.frozen,
+            options.frozen_file ? *options.frozen_file : std::nullopt, hook);
+      }
       return WriteStateFile(temporary, rank, state, options.shards, hook);
     });
     OnAll(options.ranks, [&]() -> std::string {

@@ -118,6 +118,25 @@ def step_that_overflows(folder):
     return resume()
 
 
+@cases(f"[{AT}{MANIFEST}] expected a file of frozen weights with its size and tensors, got [1]" + ALONE)
+def frozen_weights_that_are_a_list(folder):
+    edit(good_run(folder), setting("frozen", [1]))
+    return resume()
+
+
+@cases(f"[{AT}{MANIFEST}] expected a file frozen_….safetensors beside the checkpoints, got ../x.safetensors" + ALONE)
+def frozen_weights_elsewhere(folder):
+    edit(good_run(folder), setting("frozen", {"file": "../x.safetensors", "bytes": 1, "tensors": {}}))
+    return resume()
+
+
+@cases("[run/checkpoints/frozen_0123456789abcdef.safetensors] can't be opened: No such file or directory" + ALONE)
+def frozen_weights_that_are_gone(folder):
+    file = "frozen_0123456789abcdef.safetensors"
+    edit(good_run(folder), setting("frozen", {"file": file, "bytes": 1, "tensors": {}}))
+    return resume()
+
+
 @cases("[run] expected a count as the checkpoint's note session.skipped, got \"many\"")
 def note_that_is_no_number(folder):
     edit(good_run(folder), lambda manifest: manifest["notes"].update({"session.skipped": "many"}))
