@@ -355,7 +355,7 @@ class Session : public TrainingSession {
   std::vector<std::string> ExportServed(const ServedFiles& files) override {
     RequireWholeState();
     return WriteServed({options_, model_, layout_.Counting(source_.fp8),
-                        layout_.Kept(), Weights(), *evaluator_, runner_},
+                        layout_.Kept(), Exported(), *evaluator_, runner_},
                        state_, counts_.tracked, files);
   }
 
