@@ -87,6 +87,7 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
 std::string Dataset::Files() const { return Joined(spec_.files); }
 
 void Dataset::Open() {
+  if (spec_.rows) return OpenRows();
   std::vector<std::string> files;
   for (const std::string& item : spec_.files) {
     if (spec_.arrays) continue;  // a name that stands for them
@@ -221,6 +222,15 @@ void Dataset::OpenTokens(const std::vector<std::string>& files) {
   }
 }
 
+void Dataset::OpenRows() {
+  for (const DatasetInput& input : spec_.inputs) {
+    Check(!input.whole, "[", Files(), "] expected inputs of samples, but \"",
+          input.name, "\" is fed whole: rows hold samples only");
+  }
+  size_ = spec_.rows->samples;
+  if (size_ > 0) first_row_ = SourceRows({0});
+}
+
 int64_t Dataset::batches_per_epoch() const {
   if (spec_.source) return spec_.source->batches;
   int64_t rest = spec_.drop_last ? 0 : spec_.batch_size - 1;
@@ -242,6 +252,7 @@ TensorMap Dataset::Batch(int64_t index) const {
   begin += n * spec_.rank / spec_.ranks;
   std::vector<int64_t> samples;
   for (int64_t i = begin; i < end; ++i) samples.push_back(order_->At(epoch, i));
+  if (spec_.rows) return SourceRows(samples);
   TensorMap batch = whole_;
   for (const Column& column : columns_) {
     batch[column.input.name] = Rows(column, samples);
@@ -251,7 +262,20 @@ TensorMap Dataset::Batch(int64_t index) const {
 }
 
 TensorMap Dataset::SourceBatch(int64_t index) const {
-  TensorMap given = spec_.source->batch(index, spec_.inputs);
+  return Taken(spec_.source->batch(index, spec_.inputs));
+}
+
+TensorMap Dataset::SourceRows(const std::vector<int64_t>& samples) const {
+  TensorMap rows = Taken(spec_.rows->rows(samples, spec_.inputs));
+  for (const auto& [name, array] : rows) {
+    Check(array.rank() > 0 && array.dim(0) == std::ssize(samples), "[", Files(),
+          "] expected ", samples.size(), " samples of \"", name, "\", got ",
+          ToString(array.shape()));
+  }
+  return rows;
+}
+
+TensorMap Dataset::Taken(const TensorMap& given) const {
   TensorMap batch;
   for (const DatasetInput& input : spec_.inputs) {
     auto it = given.find(input.name);
@@ -311,6 +335,10 @@ void Dataset::AddTokenWindows(const std::vector<int64_t>& samples,
 
 Shape Dataset::SampleShape(const std::string& name) const {
   if (!tokens_.empty()) return {spec_.seq_len};
+  if (spec_.rows) {
+    const Shape& shape = first_row_.at(name).shape();
+    return {shape.begin() + 1, shape.end()};
+  }
   for (const Column& column : columns_) {
     if (column.input.name == name) return column.sample;
   }

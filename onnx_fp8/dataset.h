@@ -45,6 +45,15 @@ struct BatchSource {
   int64_t batches = 0;  // of an epoch; 0: not known
 };
 
+// Samples that a caller reads.
+struct RowSource {
+  // Arrays for these inputs, with these samples along the first axis.
+  std::function<TensorMap(const std::vector<int64_t>& samples,
+                          const std::vector<DatasetInput>& inputs)>
+      rows;
+  int64_t samples = 0;
+};
+
 struct DatasetSpec {
   // .npz, .npy and .safetensors, or .bin (token files), not both kinds. Arrays
   // of the same name are concatenated along the samples; files with different
@@ -57,6 +66,8 @@ struct DatasetSpec {
   // The same for whole batches, which have their own size and order. Samples
   // are not counted then.
   std::optional<BatchSource> source = {};
+  // The same for samples that the caller reads: the data set chooses them.
+  std::optional<RowSource> rows = {};
   std::vector<DatasetInput> inputs;
   int64_t batch_size = 8;
   uint64_t seed = 0;
@@ -128,7 +139,12 @@ class Dataset {
   void AddRows(const DatasetInput& input, const std::string& file,
                const Tensor& data);
   void CheckComplete(const std::vector<std::string>& unused);
+  void OpenRows();
   TensorMap SourceBatch(int64_t index) const;
+  TensorMap SourceRows(const std::vector<int64_t>& samples) const;
+  // What a caller gave, in the dtypes of the inputs. Errors: an array that is
+  // missing or can't be converted.
+  TensorMap Taken(const TensorMap& given) const;
   void OpenTokens(const std::vector<std::string>& files);
   Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;
   void AddTokenWindows(const std::vector<int64_t>& samples,
@@ -140,6 +156,7 @@ class Dataset {
   std::vector<Column> columns_;
   TensorMap whole_;
   std::vector<Part> tokens_;
+  TensorMap first_row_;  // of a RowSource
   std::vector<std::string> notes_;
   std::shared_ptr<PassOrder> order_;
 };

@@ -79,12 +79,12 @@ def test_token_shards_go_on_where_they_were(tmp_path):
     run("train", GPT, *flags, "--steps", 4, "--out", tmp_path / "parts")
     for steps in (9, 11):
         run("train", "--resume", "--steps", steps, "--out", tmp_path / "parts")
-    losses = [program.losses(tmp_path / name) for name in ("whole", "parts")]
-    assert losses[0] == losses[1] and len(losses[0]) == 11
+    both = [losses(tmp_path / name) for name in ("whole", "parts")]
+    assert both[0] == both[1] and len(both[0]) == 11
     # In the order of the index, as files.
     named = ["--data", *(shards / shard["file"] for shard in listed)]
     run("train", GPT, *named, *flags[2:], "--steps", 11, "--out", tmp_path / "files")
-    assert program.losses(tmp_path / "files") == losses[0]
+    assert losses(tmp_path / "files") == both[0]
     done = run("train", "--resume", "--steps", 12, "--shuffle-block", 6, "--out", tmp_path / "parts", code=1)
     assert "--shuffle-block" in done.stderr
     index["shards"].pop()
