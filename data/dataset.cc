@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "data/data_files.h"
 #include "data/pass_order.h"
 #include "data/token_file.h"
+#include "data/weighted_order.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -38,6 +40,11 @@ Tensor Converted(const Tensor& t, DType to, const std::string& where) {
           "] expected values that fit ", Name(to), ", got ", DoubleAt(t, i));
   }
   return out;
+}
+
+// REQUIRES: there is one.
+const DatasetInput& FirstOfSamples(const std::vector<DatasetInput>& inputs) {
+  return *std::ranges::find(inputs, false, &DatasetInput::whole);
 }
 
 // The part that holds `sample`.
@@ -74,8 +81,7 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(fewest >= spec.ranks, "[", Files(),
         "] expected a sample for each of the ", spec.ranks,
         " ranks, got a batch of ", fewest, " (`batch_size`)");
-  order_ = std::make_shared<PassOrder>(size_, spec.seed, spec.shuffle,
-                                       spec.shuffle_block);
+  SetOrder();
   if (dropped() > 0) {
     notes_.push_back(Concat(dropped(), " of ", size_,
                             " samples are left out of each epoch: they do not "
@@ -88,24 +94,33 @@ std::string Dataset::Files() const { return Joined(spec_.files); }
 
 void Dataset::Open() {
   if (spec_.rows) return OpenRows();
-  std::vector<std::string> files;
+  const bool fits =
+      spec_.weights.empty() ||
+      (!spec_.arrays && spec_.weights.size() == spec_.files.size());
+  Check(fits, "`data_weights`: expected a weight for each item of `data`, ",
+        spec_.files.size(), ", got ", spec_.weights.size());
+  std::vector<std::vector<std::string>> files;
+  int64_t count = 0, tokens = 0;
   for (const std::string& item : spec_.files) {
     if (spec_.arrays) continue;  // a name that stands for them
-    const std::vector<std::string> more = DataFiles(item, spec_.token_dtype);
-    files.insert(files.end(), more.begin(), more.end());
+    files.push_back(DataFiles(item, spec_.token_dtype));
+    count += std::ssize(files.back());
+    tokens += std::ranges::count_if(files.back(), IsTokenFile);
   }
-  const auto tokens = std::ranges::count_if(files, IsTokenFile);
   if (tokens == 0) return OpenArrays(files);
-  Check(tokens == std::ssize(files), "[", Files(),
+  Check(tokens == count, "[", Files(),
         "] expected token files (.bin) or arrays, got both");
   OpenTokens(files);
 }
 
-void Dataset::OpenArrays(const std::vector<std::string>& files) {
+void Dataset::OpenArrays(const std::vector<std::vector<std::string>>& files) {
   std::vector<std::string> unused;
   if (spec_.arrays) OpenFile(Files(), ArrayFile(*spec_.arrays), &unused);
-  for (const std::string& file : files) {
-    OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const std::string& file : files[i]) {
+      OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
+    }
+    if (!spec_.weights.empty()) EndArraysOf(spec_.files[i]);
   }
   CheckComplete(unused);
 }
@@ -198,7 +213,47 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   }
 }
 
-void Dataset::OpenTokens(const std::vector<std::string>& files) {
+void Dataset::EndArraysOf(const std::string& item) {
+  const int64_t before = std::reduce(sizes_.begin(), sizes_.end());
+  for (const DatasetInput& input : spec_.inputs) {
+    if (input.whole) continue;
+    const auto column = std::ranges::find(
+        columns_, input.name, [](const Column& c) { return c.input.name; });
+    int64_t samples = -before;
+    if (column != columns_.end()) {
+      samples += column->parts.back().begin + column->parts.back().count;
+    }
+    if (&input == &FirstOfSamples(spec_.inputs)) sizes_.push_back(samples);
+    Check(samples == sizes_.back(), "[", item, "] expected ", sizes_.back(),
+          " samples of \"", input.name,
+          "\", as of the other arrays of this "
+          "item, got ",
+          samples, " (`data_weights`)");
+  }
+}
+
+void Dataset::SetOrder() {
+  if (spec_.weights.empty()) {
+    order_ = std::make_shared<PassOrder>(size_, spec_.seed, spec_.shuffle,
+                                         spec_.shuffle_block);
+    return;
+  }
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    Check(sizes_[i] > 0, "[", spec_.files[i], "] holds no samples");
+  }
+  weighted_ = std::make_shared<WeightedOrder>(
+      sizes_, spec_.weights, spec_.seed, spec_.shuffle, spec_.shuffle_block);
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const double share = weighted_->Share(i);
+    const double passes =
+        share * static_cast<double>(size_) / static_cast<double>(sizes_[i]);
+    notes_.push_back(Concat("[", spec_.files[i], "] gives ", share,
+                            " of the samples, in an epoch of ", size_, " ",
+                            passes, " passes over its ", sizes_[i]));
+  }
+}
+
+void Dataset::OpenTokens(const std::vector<std::vector<std::string>>& files) {
   Check(spec_.seq_len > 0, "[", Files(),
         "] expected a sequence length (`seq_len`) for token files");
   std::vector<std::string> names;
@@ -210,16 +265,20 @@ void Dataset::OpenTokens(const std::vector<std::string>& files) {
   Check(names.size() == 1, "[", Files(),
         "] provides one input and the label \"", spec_.label, "\", expected ",
         names.empty() ? "none" : Joined(names));
-  for (const std::string& file : files) {
-    Tensor tokens = ReadTokens(file, spec_.token_dtype);
-    int64_t windows = NumWindows(tokens, spec_.seq_len);
-    Check(windows > 0, "[", file, "] expected at least ", spec_.seq_len,
-          " + 1 "
-          "tokens, got ",
-          tokens.size());
-    tokens_.push_back({tokens, file, size_, windows});
-    size_ += windows;
+  for (const std::vector<std::string>& item : files) {
+    const int64_t before = size_;
+    for (const std::string& file : item) AddTokens(file);
+    if (!spec_.weights.empty()) sizes_.push_back(size_ - before);
   }
+}
+
+void Dataset::AddTokens(const std::string& file) {
+  Tensor tokens = ReadTokens(file, spec_.token_dtype);
+  int64_t windows = NumWindows(tokens, spec_.seq_len);
+  Check(windows > 0, "[", file, "] expected at least ", spec_.seq_len,
+        " + 1 tokens, got ", tokens.size());
+  tokens_.push_back({tokens, file, size_, windows});
+  size_ += windows;
 }
 
 void Dataset::OpenRows() {
@@ -238,7 +297,8 @@ int64_t Dataset::batches_per_epoch() const {
 }
 
 int64_t Dataset::dropped() const {
-  return spec_.drop_last && !spec_.source ? size_ % spec_.batch_size : 0;
+  const bool drops = spec_.drop_last && !spec_.source && !weighted_;
+  return drops ? size_ % spec_.batch_size : 0;
 }
 
 TensorMap Dataset::Batch(int64_t index) const {
@@ -251,7 +311,13 @@ TensorMap Dataset::Batch(int64_t index) const {
   end = begin + n * (spec_.rank + 1) / spec_.ranks;
   begin += n * spec_.rank / spec_.ranks;
   std::vector<int64_t> samples;
-  for (int64_t i = begin; i < end; ++i) samples.push_back(order_->At(epoch, i));
+  const int64_t drawn =
+      epoch *
+      (spec_.drop_last ? batches_per_epoch() * spec_.batch_size : size_);
+  for (int64_t i = begin; i < end; ++i) {
+    samples.push_back(weighted_ ? weighted_->At(drawn + i)
+                                : order_->At(epoch, i));
+  }
   if (spec_.rows) return SourceRows(samples);
   TensorMap batch = whole_;
   for (const Column& column : columns_) {

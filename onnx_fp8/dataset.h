@@ -22,6 +22,7 @@ namespace onnx_fp8 {
 
 class ArrayFile;
 class PassOrder;
+class WeightedOrder;
 
 // One array that the graph is fed with: an input or the label.
 struct DatasetInput {
@@ -60,6 +61,11 @@ struct DatasetSpec {
   // names complete each other. A folder stands for its token files, a pattern
   // (* ? [) for the files that fit it (data/data_files.h).
   std::vector<std::string> files;
+  // How often samples of each item of `files` are drawn
+  // (data/weighted_order.h); none: each sample once in an epoch. An epoch then
+  // has as many samples as all items together, and a sample may come twice in
+  // it or not at all.
+  std::vector<double> weights = {};
   // Arrays in memory, not copied, in place of files; the one name in `files`
   // then stands for them in messages.
   std::optional<TensorMap> arrays = {};
@@ -131,7 +137,8 @@ class Dataset {
   };
 
   void Open();
-  void OpenArrays(const std::vector<std::string>& files);
+  // The files of each item of the spec.
+  void OpenArrays(const std::vector<std::vector<std::string>>& files);
   void OpenFile(const std::string& file, ArrayFile arrays,
                 std::vector<std::string>* unused);
   void AddWhole(const DatasetInput& input, const std::string& file,
@@ -145,7 +152,12 @@ class Dataset {
   // What a caller gave, in the dtypes of the inputs. Errors: an array that is
   // missing or can't be converted.
   TensorMap Taken(const TensorMap& given) const;
-  void OpenTokens(const std::vector<std::string>& files);
+  void OpenTokens(const std::vector<std::vector<std::string>>& files);
+  void AddTokens(const std::string& file);
+  // Keeps how many samples an item has, all files until now considered. Errors:
+  // arrays that do not have the same number.
+  void EndArraysOf(const std::string& item);
+  void SetOrder();
   Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;
   void AddTokenWindows(const std::vector<int64_t>& samples,
                        TensorMap* batch) const;
@@ -158,7 +170,9 @@ class Dataset {
   std::vector<Part> tokens_;
   TensorMap first_row_;  // of a RowSource
   std::vector<std::string> notes_;
+  std::vector<int64_t> sizes_;  // samples of each item, with weights
   std::shared_ptr<PassOrder> order_;
+  std::shared_ptr<WeightedOrder> weighted_;  // in its place
 };
 
 // The caller's choices for what the model leaves open.

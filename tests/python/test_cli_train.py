@@ -93,6 +93,24 @@ def test_token_shards_go_on_where_they_were(tmp_path):
     assert "was started with samples" in done.stderr
 
 
+def test_weights_of_sources_go_on_where_they_were(tmp_path):
+    data = [write_random(tmp_path / f"{name}.npz", n, seed=n) for name, n in (("a", 24), ("b", 40))]
+    flags = ["--data", *data, *CE, "--batch-size", 4, "--seed", 3, "--data-weights", "0.75,0.25"]
+    done = run("train", MLP, *flags, "--steps", 9, "--out", tmp_path / "whole")
+    assert "a.npz] gives 0.75 of" in done.stderr and "passes over its 24" in done.stderr
+    run("train", MLP, *flags, "--steps", 4, "--out", tmp_path / "parts")
+    run("train", "--resume", "--steps", 9, "--out", tmp_path / "parts")
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    run("train", MLP, *flags[:-2], "--steps", 9, "--out", tmp_path / "other")
+    assert losses(tmp_path / "other") != losses(tmp_path / "whole")
+    for weights, text in (("1", "expected a number for each item of --data, 2, got 1"), ("1,0", "expected numbers above 0, got 0"),
+                          ("1,x", "expected a number, got")):
+        done = run("train", MLP, *flags[:-1], weights, "--steps", 9, "--out", tmp_path / "bad", code=None)
+        assert done.returncode != 0 and text in done.stderr, done.stderr
+    done = run("train", "--resume", "--data-weights", "0.5,0.5", "--steps", 12, "--out", tmp_path / "parts", code=1)
+    assert "--data-weights" in done.stderr
+
+
 def test_token_files(tmp_path):
     rng = np.random.default_rng(0)
     rng.integers(0, 61, 500).astype("<u4").tofile(tmp_path / "train.bin")
