@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "data/data_files.h"
 #include "data/pass_order.h"
 #include "data/token_file.h"
+#include "data/weighted_order.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -42,6 +44,11 @@ Tensor Converted(const Tensor& t, DType to, const std::string& where) {
 
 // The input of positions, as Hugging Face's models name it.
 constexpr char kPositions[] = "position_ids";
+
+// REQUIRES: there is one.
+const DatasetInput& FirstOfSamples(const std::vector<DatasetInput>& inputs) {
+  return *std::ranges::find(inputs, false, &DatasetInput::whole);
+}
 
 // The part that holds `sample`.
 template <typename Part>
@@ -77,8 +84,7 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(fewest >= spec.ranks, "[", Files(),
         "] expected a sample for each of the ", spec.ranks,
         " ranks, got a batch of ", fewest, " (`batch_size`)");
-  order_ = std::make_shared<PassOrder>(size_, spec.seed, spec.shuffle,
-                                       spec.shuffle_block);
+  SetOrder();
   if (dropped() > 0) {
     notes_.push_back(Concat(dropped(), " of ", size_,
                             " samples are left out of each epoch: they do not "
@@ -89,32 +95,48 @@ Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
 
 std::string Dataset::Files() const { return Joined(spec_.files); }
 
+void Dataset::NoteSegments() {
+  if (!spec_.eod) return;
+  notes_.push_back(Concat("[", Files(),
+                          "] arrays have segments of their own: `eod` is for "
+                          "token files"));
+}
+
 void Dataset::Open() {
-  std::vector<std::string> files;
+  if (spec_.rows) {
+    NoteSegments();
+    return OpenRows();
+  }
+  const bool fits =
+      spec_.weights.empty() ||
+      (!spec_.arrays && spec_.weights.size() == spec_.files.size());
+  Check(fits, "`data_weights`: expected a weight for each item of `data`, ",
+        spec_.files.size(), ", got ", spec_.weights.size());
+  std::vector<std::vector<std::string>> files;
+  int64_t count = 0, tokens = 0;
   for (const std::string& item : spec_.files) {
     if (spec_.arrays) continue;  // a name that stands for them
-    const std::vector<std::string> more = DataFiles(item, spec_.token_dtype);
-    files.insert(files.end(), more.begin(), more.end());
+    files.push_back(DataFiles(item, spec_.token_dtype));
+    count += std::ssize(files.back());
+    tokens += std::ranges::count_if(files.back(), IsTokenFile);
   }
-  const auto tokens = std::ranges::count_if(files, IsTokenFile);
   if (tokens == 0) {
-    if (spec_.eod) {
-      notes_.push_back(Concat("[", Files(),
-                              "] arrays have segments of their own: `eod` is "
-                              "for token files"));
-    }
+    NoteSegments();
     return OpenArrays(files);
   }
-  Check(tokens == std::ssize(files), "[", Files(),
+  Check(tokens == count, "[", Files(),
         "] expected token files (.bin) or arrays, got both");
   OpenTokens(files);
 }
 
-void Dataset::OpenArrays(const std::vector<std::string>& files) {
+void Dataset::OpenArrays(const std::vector<std::vector<std::string>>& files) {
   std::vector<std::string> unused;
   if (spec_.arrays) OpenFile(Files(), ArrayFile(*spec_.arrays), &unused);
-  for (const std::string& file : files) {
-    OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const std::string& file : files[i]) {
+      OpenFile(file, ArrayFile(file, spec_.budgets), &unused);
+    }
+    if (!spec_.weights.empty()) EndArraysOf(spec_.files[i]);
   }
   CheckComplete(unused);
 }
@@ -207,7 +229,47 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   }
 }
 
-void Dataset::OpenTokens(const std::vector<std::string>& files) {
+void Dataset::EndArraysOf(const std::string& item) {
+  const int64_t before = std::reduce(sizes_.begin(), sizes_.end());
+  for (const DatasetInput& input : spec_.inputs) {
+    if (input.whole) continue;
+    const auto column = std::ranges::find(
+        columns_, input.name, [](const Column& c) { return c.input.name; });
+    int64_t samples = -before;
+    if (column != columns_.end()) {
+      samples += column->parts.back().begin + column->parts.back().count;
+    }
+    if (&input == &FirstOfSamples(spec_.inputs)) sizes_.push_back(samples);
+    Check(samples == sizes_.back(), "[", item, "] expected ", sizes_.back(),
+          " samples of \"", input.name,
+          "\", as of the other arrays of this "
+          "item, got ",
+          samples, " (`data_weights`)");
+  }
+}
+
+void Dataset::SetOrder() {
+  if (spec_.weights.empty()) {
+    order_ = std::make_shared<PassOrder>(size_, spec_.seed, spec_.shuffle,
+                                         spec_.shuffle_block);
+    return;
+  }
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    Check(sizes_[i] > 0, "[", spec_.files[i], "] holds no samples");
+  }
+  weighted_ = std::make_shared<WeightedOrder>(
+      sizes_, spec_.weights, spec_.seed, spec_.shuffle, spec_.shuffle_block);
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const double share = weighted_->Share(i);
+    const double passes =
+        share * static_cast<double>(size_) / static_cast<double>(sizes_[i]);
+    notes_.push_back(Concat("[", spec_.files[i], "] gives ", share,
+                            " of the samples, in an epoch of ", size_, " ",
+                            passes, " passes over its ", sizes_[i]));
+  }
+}
+
+void Dataset::OpenTokens(const std::vector<std::vector<std::string>>& files) {
   Check(spec_.seq_len > 0, "[", Files(),
         "] expected a sequence length (`seq_len`) for token files");
   std::vector<std::string> names;
@@ -226,16 +288,29 @@ void Dataset::OpenTokens(const std::vector<std::string>& files) {
         !spec_.eod && !spec_.segments.empty()
             ? "; `eod` tells where documents end"
             : "");
-  for (const std::string& file : files) {
-    Tensor tokens = ReadTokens(file, spec_.token_dtype);
-    int64_t windows = NumWindows(tokens, spec_.seq_len);
-    Check(windows > 0, "[", file, "] expected at least ", spec_.seq_len,
-          " + 1 "
-          "tokens, got ",
-          tokens.size());
-    tokens_.push_back({tokens, file, size_, windows});
-    size_ += windows;
+  for (const std::vector<std::string>& item : files) {
+    const int64_t before = size_;
+    for (const std::string& file : item) AddTokens(file);
+    if (!spec_.weights.empty()) sizes_.push_back(size_ - before);
   }
+}
+
+void Dataset::AddTokens(const std::string& file) {
+  Tensor tokens = ReadTokens(file, spec_.token_dtype);
+  int64_t windows = NumWindows(tokens, spec_.seq_len);
+  Check(windows > 0, "[", file, "] expected at least ", spec_.seq_len,
+        " + 1 tokens, got ", tokens.size());
+  tokens_.push_back({tokens, file, size_, windows});
+  size_ += windows;
+}
+
+void Dataset::OpenRows() {
+  for (const DatasetInput& input : spec_.inputs) {
+    Check(!input.whole, "[", Files(), "] expected inputs of samples, but \"",
+          input.name, "\" is fed whole: rows hold samples only");
+  }
+  size_ = spec_.rows->samples;
+  if (size_ > 0) first_row_ = SourceRows({0});
 }
 
 int64_t Dataset::batches_per_epoch() const {
@@ -245,7 +320,8 @@ int64_t Dataset::batches_per_epoch() const {
 }
 
 int64_t Dataset::dropped() const {
-  return spec_.drop_last && !spec_.source ? size_ % spec_.batch_size : 0;
+  const bool drops = spec_.drop_last && !spec_.source && !weighted_;
+  return drops ? size_ % spec_.batch_size : 0;
 }
 
 TensorMap Dataset::Batch(int64_t index) const {
@@ -258,7 +334,14 @@ TensorMap Dataset::Batch(int64_t index) const {
   end = begin + n * (spec_.rank + 1) / spec_.ranks;
   begin += n * spec_.rank / spec_.ranks;
   std::vector<int64_t> samples;
-  for (int64_t i = begin; i < end; ++i) samples.push_back(order_->At(epoch, i));
+  const int64_t drawn =
+      epoch *
+      (spec_.drop_last ? batches_per_epoch() * spec_.batch_size : size_);
+  for (int64_t i = begin; i < end; ++i) {
+    samples.push_back(weighted_ ? weighted_->At(drawn + i)
+                                : order_->At(epoch, i));
+  }
+  if (spec_.rows) return SourceRows(samples);
   TensorMap batch = whole_;
   for (const Column& column : columns_) {
     batch[column.input.name] = Rows(column, samples);
@@ -268,7 +351,20 @@ TensorMap Dataset::Batch(int64_t index) const {
 }
 
 TensorMap Dataset::SourceBatch(int64_t index) const {
-  TensorMap given = spec_.source->batch(index, spec_.inputs);
+  return Taken(spec_.source->batch(index, spec_.inputs));
+}
+
+TensorMap Dataset::SourceRows(const std::vector<int64_t>& samples) const {
+  TensorMap rows = Taken(spec_.rows->rows(samples, spec_.inputs));
+  for (const auto& [name, array] : rows) {
+    Check(array.rank() > 0 && array.dim(0) == std::ssize(samples), "[", Files(),
+          "] expected ", samples.size(), " samples of \"", name, "\", got ",
+          ToString(array.shape()));
+  }
+  return rows;
+}
+
+TensorMap Dataset::Taken(const TensorMap& given) const {
   TensorMap batch;
   for (const DatasetInput& input : spec_.inputs) {
     auto it = given.find(input.name);
@@ -341,6 +437,10 @@ void Dataset::AddTokenWindows(const std::vector<int64_t>& samples,
 
 Shape Dataset::SampleShape(const std::string& name) const {
   if (!tokens_.empty()) return {spec_.seq_len};
+  if (spec_.rows) {
+    const Shape& shape = first_row_.at(name).shape();
+    return {shape.begin() + 1, shape.end()};
+  }
   for (const Column& column : columns_) {
     if (column.input.name == name) return column.sample;
   }

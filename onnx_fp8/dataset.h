@@ -22,6 +22,7 @@ namespace onnx_fp8 {
 
 class ArrayFile;
 class PassOrder;
+class WeightedOrder;
 
 // One array that the graph is fed with: an input or the label.
 struct DatasetInput {
@@ -45,18 +46,34 @@ struct BatchSource {
   int64_t batches = 0;  // of an epoch; 0: not known
 };
 
+// Samples that a caller reads.
+struct RowSource {
+  // Arrays for these inputs, with these samples along the first axis.
+  std::function<TensorMap(const std::vector<int64_t>& samples,
+                          const std::vector<DatasetInput>& inputs)>
+      rows;
+  int64_t samples = 0;
+};
+
 struct DatasetSpec {
   // .npz, .npy and .safetensors, or .bin (token files), not both kinds. Arrays
   // of the same name are concatenated along the samples; files with different
   // names complete each other. A folder stands for its token files, a pattern
   // (* ? [) for the files that fit it (data/data_files.h).
   std::vector<std::string> files;
+  // How often samples of each item of `files` are drawn
+  // (data/weighted_order.h); none: each sample once in an epoch. An epoch then
+  // has as many samples as all items together, and a sample may come twice in
+  // it or not at all.
+  std::vector<double> weights = {};
   // Arrays in memory, not copied, in place of files; the one name in `files`
   // then stands for them in messages.
   std::optional<TensorMap> arrays = {};
   // The same for whole batches, which have their own size and order. Samples
   // are not counted then.
   std::optional<BatchSource> source = {};
+  // The same for samples that the caller reads: the data set chooses them.
+  std::optional<RowSource> rows = {};
   std::vector<DatasetInput> inputs;
   int64_t batch_size = 8;
   uint64_t seed = 0;
@@ -127,7 +144,9 @@ class Dataset {
   };
 
   void Open();
-  void OpenArrays(const std::vector<std::string>& files);
+  void NoteSegments();
+  // The files of each item of the spec.
+  void OpenArrays(const std::vector<std::vector<std::string>>& files);
   void OpenFile(const std::string& file, ArrayFile arrays,
                 std::vector<std::string>* unused);
   void AddWhole(const DatasetInput& input, const std::string& file,
@@ -135,8 +154,18 @@ class Dataset {
   void AddRows(const DatasetInput& input, const std::string& file,
                const Tensor& data);
   void CheckComplete(const std::vector<std::string>& unused);
+  void OpenRows();
   TensorMap SourceBatch(int64_t index) const;
-  void OpenTokens(const std::vector<std::string>& files);
+  TensorMap SourceRows(const std::vector<int64_t>& samples) const;
+  // What a caller gave, in the dtypes of the inputs. Errors: an array that is
+  // missing or can't be converted.
+  TensorMap Taken(const TensorMap& given) const;
+  void OpenTokens(const std::vector<std::vector<std::string>>& files);
+  void AddTokens(const std::string& file);
+  // Keeps how many samples an item has, all files until now considered. Errors:
+  // arrays that do not have the same number.
+  void EndArraysOf(const std::string& item);
+  void SetOrder();
   Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;
   void AddTokenWindows(const std::vector<int64_t>& samples,
                        TensorMap* batch) const;
@@ -147,8 +176,11 @@ class Dataset {
   std::vector<Column> columns_;
   TensorMap whole_;
   std::vector<Part> tokens_;
+  TensorMap first_row_;  // of a RowSource
   std::vector<std::string> notes_;
+  std::vector<int64_t> sizes_;  // samples of each item, with weights
   std::shared_ptr<PassOrder> order_;
+  std::shared_ptr<WeightedOrder> weighted_;  // in its place
 };
 
 // The caller's choices for what the model leaves open.

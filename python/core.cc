@@ -386,35 +386,45 @@ class CtrlC {
   std::unique_ptr<nb::python_error> error_;
 };
 
-// Batches of a function of Python, called with an index and the names of the
-// inputs. Its arrays are converted as a step's. `source` must outlive the
-// result, which may be copied without Python's lock.
-BatchSource BatchesOf(const nb::object& source) {
-  auto batch = [&source](int64_t index,
-                         const std::vector<DatasetInput>& inputs) {
-    nb::gil_scoped_acquire lock;
-    std::vector<std::string> names;
-    for (const DatasetInput& input : inputs) names.push_back(input.name);
-    TensorMap feeds =
-        TensorsOf(nb::cast<nb::dict>(source.attr("batch")(index, names)));
-    for (const DatasetInput& input : inputs) {
-      auto given = feeds.find(input.name);
-      if (given == feeds.end()) continue;
-      given->second = FeedAs(given->second, input.dtype, input.name);
-    }
-    return feeds;
-  };
-  return {batch, nb::cast<int64_t>(source.attr("length"))};
+// What a method of Python returns for `which`, an index or indices, and the
+// names of the inputs. Its arrays are converted as a step's.
+template <typename Which>
+TensorMap Asked(const nb::object& source, const char* method,
+                const Which& which, const std::vector<DatasetInput>& inputs) {
+  nb::gil_scoped_acquire lock;
+  std::vector<std::string> names;
+  for (const DatasetInput& input : inputs) names.push_back(input.name);
+  TensorMap feeds =
+      TensorsOf(nb::cast<nb::dict>(source.attr(method)(which, names)));
+  for (const DatasetInput& input : inputs) {
+    auto given = feeds.find(input.name);
+    if (given == feeds.end()) continue;
+    given->second = FeedAs(given->second, input.dtype, input.name);
+  }
+  return feeds;
 }
 
-// A dict of arrays, or an object that makes batches; None: neither. `given`
-// must outlive the result.
+// A dict of arrays, or an object with a method `batch` or `rows`; None:
+// neither. `given` must outlive the result, which may be copied without
+// Python's lock.
 HostData HostDataOf(const nb::object& given) {
   if (given.is_none()) return {};
   if (nb::isinstance<nb::dict>(given)) {
     return {.arrays = TensorsOf(nb::cast<nb::dict>(given))};
   }
-  return {.source = BatchesOf(given)};
+  if (nb::hasattr(given, "rows")) {
+    auto rows = [&given](const std::vector<int64_t>& samples,
+                         const std::vector<DatasetInput>& inputs) {
+      return Asked(given, "rows", samples, inputs);
+    };
+    return {.rows = RowSource{rows, nb::cast<int64_t>(given.attr("samples"))}};
+  }
+  auto batch = [&given](int64_t index,
+                        const std::vector<DatasetInput>& inputs) {
+    return Asked(given, "batch", index, inputs);
+  };
+  return {.source =
+              BatchSource{batch, nb::cast<int64_t>(given.attr("length"))}};
 }
 
 // Returns the summary as JSON, or "" if this is not the first rank.

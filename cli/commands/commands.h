@@ -34,15 +34,18 @@ int Run(const Arguments& arguments);          // run.cc
 int Train(const Arguments& arguments);        // train.cc
 int Version(const Arguments& arguments);      // version.cc
 
-// Arrays in memory, or batches that the program makes, in place of files.
+// Arrays in memory, or batches or samples that the program makes, in place of
+// files.
 struct HostData {
   std::optional<TensorMap> arrays = {};
   std::optional<BatchSource> source = {};
+  std::optional<RowSource> rows = {};
 
-  bool given() const { return arrays || source; }
+  bool given() const { return arrays || source || rows; }
   void GiveTo(DatasetSpec* spec) const {
     spec->arrays = arrays;
     spec->source = source;
+    spec->rows = rows;
   }
 };
 

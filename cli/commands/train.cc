@@ -209,6 +209,7 @@ void TrainCommand::CheckOptions() const {
   flags_.Exclude("lora", "ort_training");
   flags_.RequireBeside("timeline_steps", "timeline");
   CheckRanks(flags_);
+  DataWeightsOf(flags_);
   ScheduleOf(flags_);
   EarlyStopOf(flags_);
   MakeOptions();
@@ -375,6 +376,7 @@ void TrainCommand::OpenData() {
   Budgets budgets = BudgetsOf(flags_);
   DatasetSpec files = MakeDatasetSpec(files_, spec_.layout, budgets);
   files.shuffle = !flags_.On("no_shuffle");
+  files.weights = DataWeightsOf(flags_);
   files.shuffle_block = flags_.Int("shuffle_block");
   files.seed = static_cast<uint64_t>(flags_.Int("seed"));
   files.drop_last = true;

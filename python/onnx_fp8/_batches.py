@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of any iterable, as a DataLoader gives them, for a run."""
+"""Batches of any iterable, as a DataLoader gives them, or of a function, for a run."""
+import inspect
+import itertools
 import os
 
 from ._arrays import to_core
 from ._errors import Error, OptionError
-from ._notes import note
+from ._prefetch import Prefetch
 
 
 def is_path(value):
@@ -15,60 +17,97 @@ def are_files(value):
     return value is None or is_path(value) or (isinstance(value, (list, tuple)) and all(map(is_path, value)))
 
 
+class _Passes:
+    """A generator function, called anew for each pass."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __iter__(self):
+        return self._function()
+
+
 class Batches:
     """`batch(index, names)` is a batch for inputs of these names; `length` is the number of batches of a pass, 0 if it is
     not known.
 
-    A batch is a dict by the names of inputs, or a tuple or list in their order, with the label last unless it is an input
-    of the model. `keep`: the iterable is read once, and `index` chooses; else batches come as the iterable gives them,
-    pass after pass.
+    A batch is a dict by the names of inputs or of what `columns` takes for them, or a tuple or list in their order, with
+    the label last unless it is an input of the model. `keep`: the iterable is read once, and `index` chooses; else batches
+    come as the iterable gives them, pass after pass. A function is called with `index`. Up to `ahead` batches are drawn
+    by a thread before they are asked for.
     """
 
-    def __init__(self, name, batches, keep):
-        self._name, self._given = name, batches
+    def __init__(self, name, batches, keep, columns, ahead):
+        self._name, self._columns, self._ahead = name, columns, ahead
+        if inspect.isgeneratorfunction(batches):
+            batches = _Passes(batches)
+        self._function = batches if callable(batches) and not hasattr(batches, "__iter__") else None
+        self._given, self._kept, self._next, self._index = batches, None, None, None
+        self._drawn = self.length = 0
+        if self._function:
+            if keep:
+                raise OptionError(f"`{name}`: expected an iterable with an end, got a function")
+            return
         try:
-            self._next = iter(batches)
+            given = iter(batches)
         except TypeError:
             raise OptionError(f"`{name}`: expected files, a dict of arrays or an iterable of batches, got "
                               f"{type(batches).__name__}") from None
-        self._kept = list(self._next) if keep else None
-        if keep and not self._kept:
-            raise Error(f"[{name}] expected at least one batch, got none")
-        self._drawn, self._said = 0, False
+        if keep:
+            self._kept = list(given)
+            if not self._kept:
+                raise Error(f"[{name}] expected at least one batch, got none")
+        else:
+            self._first = given
         try:
             self.length = len(self._kept if keep else batches)
         except TypeError:
-            self.length = 0
+            pass
 
     def batch(self, index, names):
-        given = self._kept[index % len(self._kept)] if self._kept else self._draw()
+        if self._kept:
+            given = self._kept[index % len(self._kept)]
+        else:
+            given = self._call(index) if self._function else self._draw()
         return to_core(self._named(given, names), self._name)
 
+    def close(self):
+        if isinstance(self._next, Prefetch):
+            self._next.close()
+        self._next = None
+
+    def _begin(self, batches):
+        self.close()
+        self._next = Prefetch(batches, self._ahead, self._name) if self._ahead else batches
+
+    def _call(self, index):
+        if index != self._index:
+            self._begin(map(self._function, itertools.count(index)))
+        self._index = index + 1
+        for batch in self._next:
+            return batch
+        raise Error(f"[{self._name}] expected a batch of index {index}, got none: the function raised StopIteration")
+
     def _draw(self):
+        if self._next is None:
+            self._begin(self._first)
         for _ in range(2):
             for batch in self._next:
                 self._drawn += 1
                 return batch
-            self._next = iter(self._given)  # the next pass
-        raise Error(f"[{self._name}] expected more batches, got {self._drawn}: a generator gives its batches once; a list "
-                    "or a DataLoader gives them again")
+            self._begin(iter(self._given))  # the next pass
+        raise Error(f"[{self._name}] expected more batches, got {self._drawn}: a generator gives its batches once; a list, "
+                    "a generator function or a DataLoader gives them again")
 
     def _named(self, batch, names):
         where = f"[{self._name}]"
         if isinstance(batch, (tuple, list)):
             if len(batch) != len(names):
                 raise Error(f"{where} expected batches of {len(names)} arrays, {', '.join(names)}, got {len(batch)}")
-            self._tell(f"{where} the arrays of a batch are taken as {', '.join(names)}, in this order")
+            self._columns.tell(f"the arrays of a batch are taken as {', '.join(names)}, in this order")
             batch = dict(zip(names, batch))
         if not hasattr(batch, "items"):
             raise Error(f"{where} expected batches that are dicts of arrays by the names of inputs, {', '.join(names)}, "
                         f"or tuples in this order, got {type(batch).__name__}")
-        unread = [str(key) for key in batch if key not in names]
-        if unread:
-            self._tell(f"{where} {', '.join(unread)} of the batches is no input of the model")
-        return {name: batch[name] for name in names if name in batch}
-
-    def _tell(self, text):
-        if not self._said:
-            note(text)
-        self._said = True
+        chosen = self._columns.chosen(list(batch), names)
+        return self._columns.finished({name: batch[column] for name, column in chosen.items()}, names)

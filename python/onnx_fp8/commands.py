@@ -6,6 +6,7 @@ import os
 from . import _core
 from ._arrays import to_core
 from ._batches import Batches, are_files
+from ._columns import Columns
 from ._errors import OptionError
 from ._metrics import Measures
 from ._notes import note
@@ -13,6 +14,7 @@ from ._loss import function_of
 from ._options import ModelFile, documented, naming_missing_files
 from ._progress import Progress
 from ._ranks import watch_ranks
+from ._tables import Dataset, Files, Rows, are_tables, is_dataset
 
 
 _FILES = ("data", "weights", "init", "lora", "scales", "ort_training", "checkpoint", "like")
@@ -21,8 +23,8 @@ _FILES = ("data", "weights", "init", "lora", "scales", "ort_training", "checkpoi
 def _run(name, model, options, command=None):
     """Runs the command by its name, or by `command`, a function of its options."""
     data = options.get("data")
-    if not are_files(data):
-        got = "arrays" if hasattr(data, "items") else type(data).__name__
+    if not are_files(data) or are_tables(data):
+        got = "a table" if are_files(data) else "arrays" if hasattr(data, "items") else type(data).__name__
         raise OptionError(f"`data`: expected files, got {got}: arrays and batches are for onnx_fp8.train and "
                           "TrainingSession.eval")
     file = ModelFile(model)
@@ -80,6 +82,34 @@ def recipes() -> list[dict]:
     return json.loads(_core.run_command("recipes", {"json": True}, note))
 
 
+_OF_BATCHES = {"columns": None, "pad_to": None, "pad_id": 0, "shift_labels": False, "prefetch": 2}
+
+
+def _sources(data, options):
+    """By name: what gives the samples or the batches of a run that are neither files of the program nor arrays. Takes
+    the options of such data out of `options`."""
+    given = {key: options.pop(key, preset) for key, preset in _OF_BATCHES.items()}
+    ahead = given.pop("prefetch")
+    if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
+        raise OptionError(f"`prefetch`: expected a number of batches of at least 0, got {ahead!r}")
+    sources = {}
+    for name, value in data.items():
+        if value is None or (hasattr(value, "items") and not is_dataset(value)) or (are_files(value) and not are_tables(value)):
+            continue
+        columns = Columns(name, label=options.get("label") or "labels", **given)
+        if are_files(value):
+            paths = value if isinstance(value, (list, tuple)) else [value]
+            sources[name] = Rows(Files([os.fspath(path) for path in paths]), columns)
+        elif is_dataset(value):
+            sources[name] = Rows(Dataset(name, value), columns)
+        else:
+            sources[name] = Batches(name, value, name == "val_data", columns, ahead)
+    used = [key for key, value in given.items() if value != _OF_BATCHES[key]]
+    if used and not sources:
+        raise OptionError(f"`{used[0]}` is for tables, datasets and batches, not for arrays and other files")
+    return sources
+
+
 @documented("train")
 def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, on_step=None, on_validation=None,
           on_checkpoint=None, compute_metrics=None, progress: bool = True, **options) -> dict:
@@ -89,7 +119,12 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     `loss`: a name, a file, or a function of PyTorch's tensors, as for TrainingSession; the run keeps what it exports.
     `data`, `val_data`: files; or a dict of arrays, which are not copied (with `mesh` all ranks give the same ones); or
     an iterable of batches, as a DataLoader: each is a dict, or a tuple in the order of the model's inputs with the label
-    last. Batches have their own size and order; `data` is iterated again at its end, `val_data` is read once.
+    last. Batches have their own size and order; `data` is iterated again at its end, `val_data` is read once. A generator
+    function is called for each pass, another function with the index of each batch. Files may be .parquet, .arrow and
+    .feather (package pyarrow); a datasets.Dataset has rows as they do. For these and for batches there are more options.
+    `columns`: {column: input} for other names, None leaves a column out. `pad_to`: lengths to which sequences are padded,
+    each one plan; `pad_id`: the token of the padding. `shift_labels`: position i gets the label of the next token.
+    `prefetch`: batches that a thread draws ahead; 0: none.
     `on_step`, `on_validation` and `on_checkpoint` are called with a dict; their exceptions end the run after it is
     saved. So does Ctrl-C; `resume=True` with the same `out` goes on. `compute_metrics(outputs, labels)` returns a dict of
     numbers about all outputs of a validation, which the events of `on_validation` have, too. `save_best="loss"` or
@@ -112,17 +147,21 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         line.close()
         note(text)
 
+    data = {"data": data, "val_data": val_data}
+    sources = _sources(data, options)
     function = None
     if callable(options.get("loss")):
-        function = function_of(options["loss"], model, data, options)
+        if "data" in sources:
+            raise OptionError("`loss`: a function needs files or arrays as `data`, whose first samples it is exported with")
+        function = function_of(options["loss"], model, data["data"], options)
         options["loss"] = function.path
-    data = {"data": data, "val_data": val_data}
-    arrays = {name: to_core(value, name) for name, value in data.items() if hasattr(value, "items")}
-    files = {name: value for name, value in data.items() if are_files(value)}
-    batches = {name: Batches(name, value, keep=name == "val_data") for name, value in data.items()
-               if name not in arrays and name not in files}
+    arrays = {name: to_core(value, name) for name, value in data.items() if name not in sources and hasattr(value, "items")}
+    files = {name: value for name, value in data.items() if name not in sources and are_files(value)}
+    batches = {name: source for name, source in sources.items() if isinstance(source, Batches)}
+    if "data" in sources and "data" not in batches and options.get("data_weights") is not None:
+        raise OptionError("`data_weights` is for several files: tables and datasets are one source")
     if "data" in batches:
-        for name in ("batch_size", "no_shuffle", "seq_len", "token_dtype"):
+        for name in ("batch_size", "data_weights", "no_shuffle", "shuffle_block", "seq_len", "token_dtype"):
             if options.get(name) not in (None, False):
                 raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
     if "val_data" in batches and options.get("val_batch_size") is not None:
@@ -133,10 +172,12 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         watch_ranks()
     try:
         with naming_missing_files(*(given.get(key) for key in ("MODEL", "val_data", *_FILES))):
-            text = _core.train(given, watch, tell, compute_metrics is not None, **arrays, **batches)
+            text = _core.train(given, watch, tell, compute_metrics is not None, **arrays, **sources)
     except KeyboardInterrupt:
         line.print(f"onnx_fp8: interrupted; onnx_fp8.train(out={str(out)!r}, resume=True) goes on")
         raise
     finally:
+        for source in sources.values():
+            source.close()
         line.close()
     return json.loads(text) if text else {}

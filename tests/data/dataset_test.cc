@@ -272,6 +272,90 @@ TEST_F(DatasetTest, RefusesWhatDoesNotFit) {
   ExpectError([&] { dataset.Batch(-1); }, "got -1");
 }
 
+// Items of 4 and of 12 samples: three of four draws are of the first.
+TEST_F(DatasetTest, WeightsChooseTheItemsOfABatch) {
+  const std::string a = Write("a", Samples(4)), b = Write("b", Samples(12, 4));
+  DatasetSpec spec = Spec({a, b}, 8);
+  spec.weights = {3, 1};
+  const Dataset whole(spec);
+  EXPECT_EQ(whole.batches_per_epoch(), 2);
+  ASSERT_EQ(whole.notes().size(), 2u);
+  EXPECT_EQ(whole.notes()[0],
+            "[" + a +
+                "] gives 0.75 of the samples, in an epoch of 16 3 passes "
+                "over its 4");
+  int64_t of_first = 0;
+  for (int64_t i = 0; i < 50; ++i) {
+    for (int64_t label : Labels(whole, i)) of_first += label < 4;
+  }
+  EXPECT_NEAR(static_cast<double>(of_first), 300, 40);
+  // A batch depends on its index only, and ranks share it.
+  spec.ranks = 2;
+  const Dataset first(spec);
+  spec.rank = 1;
+  const Dataset second(spec);
+  for (int64_t i : {33, 2}) {
+    std::vector<int64_t> shares = Labels(first, i);
+    for (int64_t label : Labels(second, i)) shares.push_back(label);
+    EXPECT_EQ(shares, Labels(whole, i)) << i;
+  }
+}
+
+TEST_F(DatasetTest, WeightsNeedItemsThatAreComplete) {
+  const TensorMap samples = Samples(4);
+  DatasetSpec spec = Spec({Write("a", {{"x", samples.at("x")}}),
+                           Write("b", {{"labels", samples.at("labels")}})},
+                          2);
+  spec.weights = {1, 1};
+  EXPECT_NE(ErrorOfSpec(spec).find("a.safetensors] expected 4 samples of "
+                                   "\"labels\", as of the other arrays of "
+                                   "this item, got 0 (`data_weights`)"),
+            std::string::npos);
+  spec.weights = {1};
+  EXPECT_NE(ErrorOfSpec(spec).find("expected a weight for each item of `data`, "
+                                   "2, got 1"),
+            std::string::npos);
+  spec = Spec({Write("c", samples), Write("d", Samples(0))}, 2);
+  spec.weights = {1, 1};
+  EXPECT_NE(ErrorOfSpec(spec).find("d.safetensors] holds no samples"),
+            std::string::npos);
+}
+
+// A caller reads the rows that the order chooses, as from a file.
+TEST_F(DatasetTest, RowsOfACallerAreThoseOfAFile) {
+  DatasetSpec spec = Spec({Write("a", Samples(20))}, 3);
+  const Dataset file(spec);
+  spec.files = {"rows"};
+  spec.rows = RowSource{
+      [](const std::vector<int64_t>& chosen, const std::vector<DatasetInput>&) {
+        std::vector<float> x;
+        for (int64_t i : chosen) {
+          x.push_back(static_cast<float>(10 * i));
+          x.push_back(static_cast<float>(10 * i + 1));
+        }
+        return TensorMap{{"x", Tensor::From<float>({std::ssize(chosen), 2}, x)},
+                         {"labels", Tensor::Ints(chosen)}};
+      },
+      20};
+  const Dataset rows(spec);
+  EXPECT_EQ(rows.SampleShape("x"), (Shape{2}));
+  EXPECT_EQ(rows.dropped(), 2);
+  for (int64_t i : {9, 0, 6}) {
+    EXPECT_TRUE(Identical(rows.Batch(i).at("x"), file.Batch(i).at("x"))) << i;
+    EXPECT_EQ(Labels(rows, i), Labels(file, i)) << i;
+  }
+  spec.inputs[0].whole = true;
+  EXPECT_NE(ErrorOfSpec(spec).find("rows hold samples only"),
+            std::string::npos);
+  spec.inputs[0].whole = false;
+  spec.rows->rows = [](const auto&, const auto&) { return Samples(2); };
+  EXPECT_NE(ErrorOfSpec(spec).find("[rows] expected 1 samples of"),
+            std::string::npos);
+  spec.rows->samples = 0;
+  EXPECT_NE(ErrorOfSpec(spec).find("[rows] holds no samples"),
+            std::string::npos);
+}
+
 class TokenDatasetTest : public DatasetTest {
  protected:
   std::string WriteTokens(const std::string& name, uint16_t first, int n) {

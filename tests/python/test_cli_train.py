@@ -80,18 +80,36 @@ def test_token_shards_go_on_where_they_were(tmp_path):
     run("train", GPT, *flags, "--steps", 4, "--out", tmp_path / "parts")
     for steps in (9, 11):
         run("train", "--resume", "--steps", steps, "--out", tmp_path / "parts")
-    losses = [program.losses(tmp_path / name) for name in ("whole", "parts")]
-    assert losses[0] == losses[1] and len(losses[0]) == 11
+    both = [losses(tmp_path / name) for name in ("whole", "parts")]
+    assert both[0] == both[1] and len(both[0]) == 11
     # In the order of the index, as files.
     named = ["--data", *(shards / shard["file"] for shard in listed)]
     run("train", GPT, *named, *flags[2:], "--steps", 11, "--out", tmp_path / "files")
-    assert program.losses(tmp_path / "files") == losses[0]
+    assert losses(tmp_path / "files") == both[0]
     done = run("train", "--resume", "--steps", 12, "--shuffle-block", 6, "--out", tmp_path / "parts", code=1)
     assert "--shuffle-block" in done.stderr
     index["shards"].pop()
     (shards / "index.json").write_text(json.dumps(index))
     done = run("train", "--resume", "--steps", 12, "--out", tmp_path / "parts", code=1)
     assert "was started with samples" in done.stderr
+
+
+def test_weights_of_sources_go_on_where_they_were(tmp_path):
+    data = [write_random(tmp_path / f"{name}.npz", n, seed=n) for name, n in (("a", 24), ("b", 40))]
+    flags = ["--data", *data, *CE, "--batch-size", 4, "--seed", 3, "--data-weights", "0.75,0.25"]
+    done = run("train", MLP, *flags, "--steps", 9, "--out", tmp_path / "whole")
+    assert "a.npz] gives 0.75 of" in done.stderr and "passes over its 24" in done.stderr
+    run("train", MLP, *flags, "--steps", 4, "--out", tmp_path / "parts")
+    run("train", "--resume", "--steps", 9, "--out", tmp_path / "parts")
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    run("train", MLP, *flags[:-2], "--steps", 9, "--out", tmp_path / "other")
+    assert losses(tmp_path / "other") != losses(tmp_path / "whole")
+    for weights, text in (("1", "expected a number for each item of --data, 2, got 1"), ("1,0", "expected numbers above 0, got 0"),
+                          ("1,x", "expected a number, got")):
+        done = run("train", MLP, *flags[:-1], weights, "--steps", 9, "--out", tmp_path / "bad", code=None)
+        assert done.returncode != 0 and text in done.stderr, done.stderr
+    done = run("train", "--resume", "--data-weights", "0.5,0.5", "--steps", 12, "--out", tmp_path / "parts", code=1)
+    assert "--data-weights" in done.stderr
 
 
 def test_token_files(tmp_path):

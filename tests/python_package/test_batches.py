@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """onnx_fp8.train with an iterable of batches, as a DataLoader, in place of files."""
 import re
+import signal
+import threading
 import warnings
 
 import digits
@@ -139,3 +141,114 @@ def test_an_error_of_the_iterable_ends_the_run(tmp_path):
     with pytest.raises(Mine, match="no more"):
         train(tmp_path / "run", broken(), steps=9)
     assert train(tmp_path / "run", rows(digits.arrays(), 30, 3), resume=True, steps=4)["steps"] == 4
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 7])
+def test_batches_drawn_ahead_are_the_same(ahead, tmp_path):
+    batches = rows(digits.arrays(), 30, 5)
+    train(tmp_path / "run", Loader(batches), steps=12, prefetch=ahead)
+    train(tmp_path / "alone", batches * 3, steps=12, prefetch=0)
+    assert without_speed(tmp_path / "run") == without_speed(tmp_path / "alone")
+    assert threads() == []
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("onnx_fp8")]
+
+
+def test_no_more_is_drawn_ahead_than_asked_for(tmp_path):
+    """A batch is drawn while a step computes: on another thread, and not beyond the bound."""
+    batches, drawn, steps, others = rows(digits.arrays(), 30, 5), [], [], set()
+
+    def endless():
+        while True:
+            drawn.append(len(steps))
+            others.add(threading.current_thread() is not threading.main_thread())
+            yield batches[0]
+
+    train(tmp_path / "run", endless, steps=9, prefetch=3, on_step=steps.append)
+    assert 9 <= len(drawn) <= 12 and others == {True}
+    assert all(i - done <= 3 for i, done in enumerate(drawn))
+    assert threads() == []
+
+
+def test_an_interrupt_ends_a_run_that_waits_for_a_batch(tmp_path):
+    """The iterable hangs until the run is over, as one that reads from a network may."""
+    over, hangs = threading.Event(), threading.Event()
+    batches = rows(digits.arrays(), 30, 3)
+
+    def slow():
+        yield from batches
+        hangs.set()
+        over.wait()
+
+    def interrupt():
+        hangs.wait()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    try:
+        with pytest.warns(onnx_fp8.Note, match="still making a batch"), pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "run", slow, steps=9)
+    finally:
+        over.set()
+        waiting.join()
+    assert train(tmp_path / "run", batches, resume=True, steps=4)["steps"] == 4
+
+
+def test_a_function_is_called_with_the_index(tmp_path):
+    """So a run that is resumed goes on with exactly the next batch."""
+    batches, asked = rows(digits.arrays(), 30, 7), []
+
+    def batch(index):
+        asked.append(index)
+        return batches[index % 7]
+
+    train(tmp_path / "whole", batches, steps=9)
+    train(tmp_path / "run", batch, steps=4, prefetch=0)
+    train(tmp_path / "run", batch, resume=True, steps=9, prefetch=2)
+    assert asked[:9] == list(range(9)) and asked == list(range(len(asked))) and len(asked) <= 11
+    assert without_speed(tmp_path / "run") == without_speed(tmp_path / "whole")
+    with pytest.raises(onnx_fp8.OptionError, match="`val_data`: expected an iterable with an end, got a function"):
+        train(tmp_path / "other", batches, batch, steps=2)
+    with pytest.raises(onnx_fp8.Error, match="expected a batch of index 2, got none"):
+        train(tmp_path / "other", lambda index: next(iter(batches[index:index + 1] if index < 2 else [])), steps=4)
+
+
+def test_a_generator_function_gives_its_batches_again(tmp_path):
+    batches = rows(digits.arrays(), 30, 3)
+
+    def passes():
+        yield from batches
+
+    train(tmp_path / "run", passes, passes, steps=8, val_every=4)
+    train(tmp_path / "list", batches, batches, steps=8, val_every=4)
+    assert without_speed(tmp_path / "run") == without_speed(tmp_path / "list")
+
+
+def test_columns_of_batches_have_other_names(tmp_path):
+    batches = rows(digits.arrays(), 30, 3)
+    other = [{"image": b["x"], "label": b["labels"], "labels": b["labels"][::-1]} for b in batches]
+    train(tmp_path / "run", other, steps=3, columns={"image": "x", "label": "labels", "labels": None})
+    train(tmp_path / "list", batches, steps=3)
+    assert without_speed(tmp_path / "run") == without_speed(tmp_path / "list")
+    for ahead in (-1, 1.5, True):
+        with pytest.raises(onnx_fp8.OptionError, match="`prefetch`: expected a number of batches"):
+            train(tmp_path / "other", batches, steps=3, prefetch=ahead)
+
+
+GPT = program.FIXTURES / "nanogpt" / "d18.onnx"
+
+
+def test_padding_changes_no_step(tmp_path):
+    """Sequences of other lengths, padded to two buckets: the losses of the same sequences without padding."""
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(0, 61, n) for n in (5, 8, 3, 8)]
+    ragged = [{"input_ids": [a.tolist()], "labels": [a[::-1].tolist()]} for a in ids]
+    exact = [{name: np.asarray(rows) for name, rows in batch.items()} for batch in ragged]
+    options = {"loss": "cross_entropy", "optimizer": "sgd", "lr": 0.1, "steps": 4, "progress": False, "recipe": "off"}
+    onnx_fp8.train(GPT, data=ragged, out=tmp_path / "padded", pad_to=[8, 16], pad_id=7, **options)
+    onnx_fp8.train(GPT, data=exact, out=tmp_path / "exact", **options)
+    padded, alone = (program.losses(tmp_path / name) for name in ("padded", "exact"))
+    assert padded == pytest.approx(alone, rel=1e-5) and len(alone) == 4

@@ -60,6 +60,9 @@ const Option kOptions[] = {
         ".bin (tokens); a folder of token files; a quoted pattern, as "
         "'train-*.bin'"),
     Row("Files", "val_data", kFiles, "the same, for validation"),
+    Row("Order", "data_weights", kList,
+        "numbers, one for each item of `data`: how often its samples are "
+        "drawn; an epoch has as many samples as all items together"),
     Row("Order", "no_shuffle", kSwitch, "keep the order of the file"),
     Row("Order", "shuffle_block", kInt,
         "samples that a shuffle keeps together: blocks of so many come in a "

@@ -389,6 +389,22 @@ DataOptions DataOf(const OptionSet& options) {
   return data;
 }
 
+std::vector<double> DataWeightsOf(const OptionSet& options) {
+  std::vector<double> weights;
+  for (const std::string& word : options.List("data_weights")) {
+    weights.push_back(ParseReal("data_weights", word));
+    if (weights.back() > 0) continue;
+    throw OptionError("`data_weights`: expected numbers above 0, got " + word);
+  }
+  const size_t items = options.List("data").size();
+  if (!weights.empty() && weights.size() != items) {
+    throw OptionError(
+        Concat("`data_weights`: expected a number for each item of `data`, ",
+               items, ", got ", weights.size()));
+  }
+  return weights;
+}
+
 Schedule ScheduleOf(const OptionSet& options) {
   return Blame("schedule",
                [&] { return ParseSchedule(options.Text("schedule")); });

@@ -50,6 +50,8 @@ OptimizerSpec OptimizerOf(const OptionSet& options);
 Budgets BudgetsOf(const OptionSet& options);
 ProviderOptions ProviderOptionsOf(const OptionSet& options);
 DataOptions DataOf(const OptionSet& options);
+// One for each item of `data`; empty: not given. Errors: OptionError.
+std::vector<double> DataWeightsOf(const OptionSet& options);
 Schedule ScheduleOf(const OptionSet& options);
 EarlyStop EarlyStopOf(const OptionSet& options);
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "base/number_text.h"
 #include "base/printable.h"
 #include "collectives/mesh.h"
@@ -125,6 +126,7 @@ constexpr FixedNote kFixedNotes[] = {
     {"groups", "`grad_accum`"},
     {"shuffle", "`no_shuffle`"},
     {"shuffle_block", "`shuffle_block`"},
+    {"data_weights", "`data_weights`"},
     {"seq_len", "`seq_len`"},
     {"samples", "`data`"},
 };
@@ -148,6 +150,9 @@ Notes DataNotes(const Dataset& data, const TrainerSpec& spec,
   notes["batch_size"] = std::to_string(files.batch_size);
   notes["shuffle"] = files.shuffle ? "yes" : "no";
   notes["shuffle_block"] = std::to_string(files.shuffle_block);
+  std::vector<std::string> weights;
+  for (double weight : files.weights) weights.push_back(NumberText(weight));
+  notes["data_weights"] = Joined(weights, weights.size());
   notes["seq_len"] = std::to_string(files.seq_len);
   notes["samples"] = std::to_string(data.size());
   return notes;
@@ -529,6 +534,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   notes.emplace("grad_accum_by", "batches");
   notes.emplace("groups", "that cross the ends of epochs");
   notes.emplace("shuffle_block", "0");
+  notes.emplace("data_weights", "");
   Notes ours =
       DataNotes(data, *spec, GroupsOf(session, data, spec->grad_accum));
   for (const auto& [key, option] : kFixedNotes) {

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the columns of other libraries' data to the inputs of a model."""
+import numpy as np
+
+from ._errors import Error, OptionError
+from ._notes import note
+
+IGNORED = -100  # a label that no loss counts, here as in PyTorch
+_LABELS = ("label", "label_ids")  # as transformers' default_data_collator takes them
+_DATA = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
+
+
+def _lengths(rows):
+    """How long the sequence of each row is; None if a row is a number."""
+    if isinstance(rows, (list, tuple)):
+        return [len(row) for row in rows] if all(map(np.ndim, rows)) else None
+    return [rows.shape[1]] * rows.shape[0] if getattr(rows, "ndim", 0) > 1 else None
+
+
+def _is_ragged(rows):
+    return isinstance(rows, (list, tuple)) and all(hasattr(row, "__len__") for row in rows) and len(set(map(len, rows))) > 1
+
+
+def _integers(name, rows, where):
+    """The rows as integers; None if they are floats or have more axes."""
+    rows = [np.asarray(row) for row in rows]
+    if all(row.ndim == 1 and row.dtype.kind in "biu" for row in rows):
+        return rows
+    if _is_ragged(rows):
+        raise Error(f"[{where}] expected integers in {name}, whose rows have other lengths, got "
+                    f"{', '.join(sorted({str(row.dtype) for row in rows}))} of {max(row.ndim for row in rows)} axes")
+    return None
+
+
+class Columns:
+    """Names and pads what a batch holds. `columns`: the input for each column that has another name, None for a column
+    to leave out. `label`: the input that gets the labels. `pad_to`: lengths of sequences, each one plan of the step: a
+    batch gets the shortest one that fits. Labels are padded with -100, attention_mask with 0, other inputs with `pad_id`.
+    `shift_labels`: position i has the label of the next token, as models of transformers shift them.
+    """
+
+    def __init__(self, where, columns=None, label="labels", pad_to=None, pad_id=0, shift_labels=False):
+        self._where, self._label, self._given = where, label, dict(columns or {})
+        self._buckets = _buckets(pad_to)
+        self._pad_id, self._shifts = pad_id, shift_labels
+        self._told = set()
+
+    def tell(self, text):
+        if text not in self._told:
+            note(f"[{self._where}] {text}")
+        self._told.add(text)
+
+    def chosen(self, columns, names):
+        """{input: column} for the inputs that have one."""
+        unknown = [str(column) for column in self._given if column not in columns]
+        if unknown:
+            raise OptionError(f"`columns`: `{self._where}` has no column {', '.join(unknown)}, only "
+                              f"{', '.join(map(str, columns))}")
+        others = [name for name in self._given.values() if name is not None and name not in names]
+        if others:
+            raise OptionError(f"`columns`: the model has no input {', '.join(others)}, only {', '.join(names)}")
+        chosen = {name: column for column, name in self._given.items() if name is not None}
+        free = [column for column in columns if column not in self._given]
+        for column in free:
+            if column in names:
+                if column in chosen:
+                    raise OptionError(f"`columns`: {column} and {chosen[column]} are both for the input {column}")
+                chosen[column] = column
+        left = [column for column in free if column not in names]
+        for column in left:
+            if column in _LABELS and self._label in names and self._label not in chosen:
+                chosen[self._label] = column
+        missing = [name for name in names if name not in chosen and name not in (self._label, "attention_mask")]
+        data = [column for column in left if column in _DATA]
+        if len(missing) == 1 and len(data) == 1:
+            chosen[missing[0]] = data[0]
+        renamed = [f"{column} as {name}" for name, column in chosen.items() if name != column]
+        if renamed:
+            self.tell(f"the batches give {', '.join(renamed)}")
+        unread = [str(column) for column in left if column not in chosen.values()]
+        if unread:
+            self.tell(f"{', '.join(unread)} of the batches is no input of the model")
+        return chosen
+
+    def finished(self, batch, names):
+        """The batch with labels that are shifted, and sequences that are padded. A column may be a list of rows of other
+        lengths."""
+        if self._shifts:
+            self._shift(batch, names)
+        if self._buckets:
+            self._pad(batch, names)
+        for name, rows in batch.items():
+            if _is_ragged(rows):
+                short, long = min(map(len, rows)), max(map(len, rows))
+                raise Error(f"[{self._where}] expected sequences of one length in {name}, got lengths from {short} to {long}: "
+                            "`pad_to` pads them")
+        return batch
+
+    def _shift(self, batch, names):
+        source = self._label if self._label in batch else next((n for n in names if n != self._label and n in batch), None)
+        if source is None:
+            return
+        self.tell(f"{self._label} come from {source}, shifted by one: position i has the label of the next token")
+        rows = batch[source]
+        mask = batch.get("attention_mask")
+        shifted = []
+        for i in range(len(rows)):
+            row = np.asarray(rows[i]).astype(np.int64)
+            if row.ndim != 1:
+                raise Error(f"[{self._where}] expected one number for each token of {source}, got rows of shape {row.shape}")
+            if mask is not None:
+                seen = np.asarray(mask[i])
+                if seen.shape != row.shape:
+                    raise Error(f"[{self._where}] expected attention_mask as long as {source}, got {seen.shape} and {row.shape}")
+                row = np.where(seen != 0, row, IGNORED)
+            shifted.append(np.append(row[1:], IGNORED))
+        batch[self._label] = shifted if isinstance(rows, list) else np.stack(shifted)
+
+    def _pad(self, batch, names):
+        rows = {name: _integers(name, batch[name], self._where) for name in batch if _lengths(batch[name])}
+        rows = {name: integers for name, integers in rows.items() if integers is not None}
+        tokens = next((name for name in names if name in rows and name != self._label), None)
+        if tokens is None:
+            raise Error(f"[{self._where}] expected an input of sequences of integers for `pad_to`, got none")
+        lengths = _lengths(rows[tokens])
+        bucket = next((bucket for bucket in self._buckets if bucket >= max(lengths)), None)
+        if bucket is None:
+            row = lengths.index(max(lengths))
+            raise Error(f"[{self._where}] expected sequences of at most {self._buckets[-1]}, the largest of `pad_to`, got "
+                        f"{max(lengths)} in row {row} of {tokens} in a batch")
+        if "attention_mask" in names and "attention_mask" not in batch:
+            self.tell("attention_mask is made: 1 for each token, 0 for the padding")
+            rows["attention_mask"] = [np.ones(length, np.int64) for length in lengths]
+        for name, integers in rows.items():
+            if _lengths(integers) == lengths:
+                batch[name] = self._padded(name, integers, bucket)
+            elif _is_ragged(integers):
+                raise Error(f"[{self._where}] expected rows of {name} as long as those of {tokens}, got lengths "
+                            f"{_lengths(integers)} and {lengths}")
+
+    def _padded(self, name, rows, bucket):
+        fill = IGNORED if name == self._label else 0 if name == "attention_mask" else self._pad_id
+        dtype = np.result_type(*{row.dtype for row in rows})
+        padded = np.full((len(rows), bucket), fill, np.int64 if fill < 0 else dtype)
+        for to, row in zip(padded, rows):
+            to[:len(row)] = row
+        return padded
+
+
+def _buckets(pad_to):
+    if pad_to is None:
+        return []
+    given = list(pad_to) if isinstance(pad_to, (list, tuple, range)) else [pad_to]
+    if not given or any(isinstance(b, bool) or not isinstance(b, (int, np.integer)) or b < 1 for b in given):
+        raise OptionError(f"`pad_to`: expected lengths of at least 1, got {pad_to!r}")
+    return sorted(int(b) for b in given)
