@@ -271,6 +271,11 @@ std::string LayoutRemark(const ServedTensors& served) {
         "; transformers decodes blocks at edges that are no multiple of "
         "128 wrongly in the other layout";
   }
+  if (kinds.size() > 1) {
+    text +=
+        "; transformers can't load it, because it decodes all layers like "
+        "one of them, and these have several kinds of scales";
+  }
   if (kinds.contains(CodeScales::kTensor)) {
     text +=
         "; vLLM quantizes layers that it joins (q, k and v) anew, by the "

@@ -100,6 +100,7 @@ TEST(ServedFolder, LayersOfSeveralKindsAreNamed) {
   const auto remarks = WriteServedFolder(dir / "out", "", served);
   EXPECT_NE(remarks.at(0).find("quantizes layers that it joins"),
             std::string::npos);
+  EXPECT_NE(remarks.at(0).find("several kinds of scales"), std::string::npos);
   const ReadJson groups = JsonIn(dir / "out/config.json")
                               .at("quantization_config")
                               .at("config_groups");
