@@ -122,7 +122,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     batches = {name: Batches(name, value, keep=name == "val_data") for name, value in data.items()
                if name not in arrays and name not in files}
     if "data" in batches:
-        for name in ("batch_size", "no_shuffle", "seq_len", "token_dtype"):
+        for name in ("batch_size", "no_shuffle", "seq_len", "token_dtype", "eod"):
             if options.get(name) not in (None, False):
                 raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
     if "val_data" in batches and options.get("val_batch_size") is not None:
