@@ -133,8 +133,7 @@ bool AddSegmentInput(Graph& graph, const std::string& name) {
   }
   throw OptionError(
       "`segment_ids`: expected a model with an input that has the axes of "
-      "batch "
-      "and sequence, got none");
+      "batch and sequence, got none");
 }
 
 void MaskSegments(Graph& graph, const std::string& name,

@@ -161,7 +161,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     if "data" in sources and "data" not in batches and options.get("data_weights") is not None:
         raise OptionError("`data_weights` is for several files: tables and datasets are one source")
     if "data" in batches:
-        for name in ("batch_size", "data_weights", "no_shuffle", "shuffle_block", "seq_len", "token_dtype"):
+        for name in ("batch_size", "data_weights", "no_shuffle", "shuffle_block", "seq_len", "token_dtype", "eod"):
             if options.get(name) not in (None, False):
                 raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
     if "val_data" in batches and options.get("val_batch_size") is not None:
