@@ -4,7 +4,6 @@ import json
 import resource
 
 import numpy as np
-import onnx
 import pytest
 from program import FIXTURES, losses, metrics, reference, run, start, state_bytes, write_batch, write_random
 
