@@ -352,6 +352,7 @@ StepSource MakeStepSource(const SessionOptions& options,
   if (!model.step) {
     source.masters = WeightsToKeepAsHalves(*model.graph, options.optimizer);
     RequireWholeMatrices(options.optimizer, mesh);
+    CheckOptimizerFile(options, mesh);
     for (const auto& [name, as] : TakenByOptimizer(
              options.optimizer, model.loss, *model.graph, model.names)) {
       if (as != TakenAs::kMatrix) source.of_rest.insert(name);
