@@ -15,6 +15,7 @@
 #include "onnx_fp8/option_error.h"
 #include "optimizers/ema.h"
 #include "optimizers/master_format.h"
+#include "optimizers/own_optimizer.h"
 #include "optimizers/update.h"
 
 namespace onnx_fp8 {
@@ -32,12 +33,14 @@ const std::vector<OptimizerRow>& Optimizers() {
 }
 
 const OptimizerRow& Find(const std::string& kind) {
+  if (IsOptimizerFile(kind)) return RowOfOptimizerFiles();
   std::string names;
   for (const OptimizerRow& row : Optimizers()) {
     if (kind == row.name) return row;
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
-  Fail("expected one of the optimizers ", names, ", got \"", kind, "\"");
+  Fail("expected one of the optimizers ", names, " or FILE.onnx, got \"", kind,
+       "\"");
 }
 
 // The row of the optimizer that updates the parameter.
@@ -190,6 +193,19 @@ void CheckMuon(const MuonSettings& muon) {
         muon.adjust_lr);
 }
 
+// Errors: settings that the file of an optimizer would have to know.
+void CheckForFile(const OptimizerSpec& spec) {
+  auto refuse = [&](const char* option) {
+    throw OptionError(Concat("`", option, "`: expected none beside `optimizer=",
+                             spec.kind, "`, whose file decides it"));
+  };
+  if (spec.weight_decay) refuse("weight_decay");
+  if (spec.moments != "float32") refuse("moments");
+  for (const ParameterGroup& group : spec.groups) {
+    if (group.weight_decay) refuse("group");
+  }
+}
+
 // The largest of the updates' amaxes; 0 in a step that is not ok, where they
 // may be NaN. Null: there are none.
 Value* LargestUpdate(Builder& b, const std::vector<Value*>& amaxes, Value* ok) {
@@ -218,6 +234,7 @@ void CheckOptimizer(const OptimizerSpec& spec) {
   CheckRange("momentum", spec.momentum, kNone);
   CheckRange("clip_norm", spec.clip_norm, kNone);
   CheckMuon(spec.muon);
+  if (IsOptimizerFile(spec.kind)) CheckForFile(spec);
   const std::vector<std::string> formats = MomentFormats();
   Check(std::ranges::count(formats, spec.moments) > 0,
         "expected moments float32, bfloat16 or fp8, got ", spec.moments);
@@ -439,6 +456,8 @@ OptimizerValues AppendOptimizer(
         AddState(graph, names, "optimizer.seed", Role::kCounter,
                  Tensor::Scalar(static_cast<int64_t>(seed & kPositive)));
   }
+  const std::unique_ptr<Graph> rule =
+      IsOptimizerFile(spec.kind) ? ReadOptimizerFile(spec.kind) : nullptr;
   std::vector<Value*> amaxes;
   for (const ParameterGradient& p : parameters) {
     const Shape& whole = p.whole.empty() ? *p.param->shape : p.whole;
@@ -459,7 +478,8 @@ OptimizerValues AppendOptimizer(
         .seed = seed_state,
         .number = step,
         .measured = spec.moments != "float32",
-        .of = p};
+        .of = p,
+        .rule = rule.get()};
     Value* amax = RowOf(spec, p).append(b, update, spec);
     if (amax) amaxes.push_back(amax);
   }

@@ -31,6 +31,7 @@ struct Update {
   Value* number;  // of this update, which draws read
   bool measured;  // its largest element is wanted
   const ParameterGradient& of;
+  const Graph* rule;  // of a file (own_optimizer.h); else null
 };
 
 // Adds the update node, its moments and the bindings to the graph. Returns the

@@ -4,6 +4,7 @@
 // that is one field of SessionOptions and nothing else has its row in
 // onnx_fp8/session_options.inc.
 #include "base/check.h"
+#include "base/joined.h"
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/master_format.h"
 #include "optimizers/optimizer.h"
@@ -140,8 +141,10 @@ const Option kOptions[] = {
         "with the step",
         "", {.of_one_start = true}),
 
-    Row("Optimizer", "optimizer", kChoice, "rule of the update", "adamw",
-        {.names = [] { return Barred(OptimizerNames()); }}),
+    Row("Optimizer", "optimizer", kText,
+        "rule of the update: {}; FILE.onnx: a model from param, grad, lr, step "
+        "and states to the next ones",
+        "adamw", {.names = [] { return Joined(OptimizerNames()); }}),
     Row("Optimizer", "lr", kNumber, "learning rate", "0.001",
         {.min = 0, .max = std::numeric_limits<float>::max()}),
     Row("Optimizer", "weight_decay", kNumber,

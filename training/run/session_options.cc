@@ -3,17 +3,21 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string_view>
 
 #include "base/available_cpus.h"
+#include "base/joined.h"
 #include "base/number_text.h"
 #include "base/parallel.h"
 #include "data/arrays.h"
 #include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/lora_spec.h"
 #include "onnx_fp8/recipe_text.h"
+#include "optimizers/optimizer.h"
+#include "optimizers/own_optimizer.h"
 #include "training/make_provider.h"
 #include "training/step/given_weights.h"
 #include "training/step/loss.h"
@@ -341,6 +345,12 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
   for (double beta : {spec.beta1, spec.beta2}) {
     if (beta >= 0 && beta < 1) continue;
     throw OptionError(Concat("`betas`: expected 0 <= beta < 1, got ", beta));
+  }
+  const std::vector<std::string> known = OptimizerNames();
+  if (std::ranges::count(known, spec.kind) == 0 &&
+      !IsOptimizerFile(spec.kind)) {
+    throw OptionError(Concat("`optimizer`: expected ", Joined(known),
+                             " or FILE.onnx, got ", spec.kind));
   }
   ReadMuon(options, &spec);
   if (spec.nesterov && spec.momentum == 0) {

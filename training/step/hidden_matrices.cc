@@ -11,6 +11,7 @@
 #include "graph/weight_uses.h"
 #include "onnx_fp8/option_error.h"
 #include "optimizers/optimizer.h"
+#include "optimizers/own_optimizer.h"
 #include "training/step/loss.h"
 
 namespace onnx_fp8 {
@@ -161,6 +162,12 @@ std::string_view Reason(TakenAs taken) {
 std::string TakenNote(const OptimizerSpec& spec,
                       const std::map<std::string, TakenAs>& taken,
                       const ParameterNames& names) {
+  if (IsOptimizerFile(spec.kind)) {
+    const std::vector<std::string> states = MomentsOf(spec);
+    return Concat("`optimizer=", spec.kind, "`: ", states.size(),
+                  " states of each trained tensor",
+                  states.empty() ? "" : ": " + Joined(states));
+  }
   if (taken.empty()) return "";
   std::map<TakenAs, std::vector<std::string>> lists;
   for (const auto& [name, as] : taken) lists[as].push_back(FqnOf(name, names));

@@ -38,9 +38,9 @@ std::map<std::string, TakenAs> TakenByOptimizer(const OptimizerSpec& spec,
 // "a table": what is said of a tensor that the optimizer leaves to RestOf it.
 std::string_view Reason(TakenAs taken);
 
-// The result in words: "`optimizer` muon: 2 matrices of hidden layers take it
-// (fc1.weight, fc2.weight); adamw takes a table (wte), a last layer (head), 2
-// that are no matrices (fc1.bias, fc2.bias)". "": it is empty.
+// The result in words: "`optimizer=muon`: 1 of 3 trained tensors take it:
+// fc1.weight; the others take adamw: fc1.bias (no matrix), head (the last
+// layer)". For an optimizer in a file: its states. "": nothing is to be said.
 std::string TakenNote(const OptimizerSpec& spec,
                       const std::map<std::string, TakenAs>& taken,
                       const ParameterNames& names);

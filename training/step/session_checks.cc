@@ -10,6 +10,7 @@
 #include "onnx_fp8/recipe_text.h"
 #include "optimizers/loss_scale.h"
 #include "optimizers/optimizer.h"
+#include "optimizers/own_optimizer.h"
 #include "training/step/loss.h"
 #include "training/step/loss_values.h"
 
@@ -126,6 +127,21 @@ void RequireWholeMatrices(const OptimizerSpec& spec, const Mesh& mesh) {
              "`: expected ranks that compute whole layers (tp=1), because an "
              "update reads its whole matrix, got tp=",
              mesh.tp, "; ranks of the axis dp may divide it (`shard`)"));
+}
+
+void CheckOptimizerFile(const SessionOptions& options, const Mesh& mesh) {
+  const std::string& kind = options.optimizer.kind;
+  if (!IsOptimizerFile(kind)) return;
+  auto refuse = [&](const std::string& option) {
+    throw OptionError(
+        Concat("`optimizer=", kind,
+               "`: expected ranks and devices that keep whole states, because "
+               "the file alone knows how they are divided, got ",
+               option));
+  };
+  if (mesh.tp > 1) refuse(Concat("tp=", mesh.tp));
+  if (options.shard.what != Sharding::kNone) refuse("`shard`");
+  if (options.offload != "none") refuse("`offload`");
 }
 
 void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {

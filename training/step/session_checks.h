@@ -26,6 +26,10 @@ void CheckMetrics(const SessionOptions& options, const LossSpec& loss);
 // axis tp have parts of them.
 void RequireWholeMatrices(const OptimizerSpec& spec, const Mesh& mesh);
 
+// Errors: OptionError if the optimizer is a file and its states, whose meaning
+// it alone knows, would be divided or lie elsewhere.
+void CheckOptimizerFile(const SessionOptions& options, const Mesh& mesh);
+
 void CheckFrozen(const SessionOptions& options, bool is_step, const Mesh& mesh);
 
 // What several ranks of the axis tp compute alike must be the same to the last

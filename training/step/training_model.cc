@@ -362,6 +362,7 @@ StepSource MakeStepSource(const SessionOptions& options,
     source.masters = WeightsToKeepAsHalves(*model.graph, options.optimizer);
     source.uses = UsesThatDecide(options.optimizer, *model.graph);
     RequireWholeMatrices(options.optimizer, mesh);
+    CheckOptimizerFile(options, mesh);
     for (const auto& [name, as] : TakenByOptimizer(
              options.optimizer, model.loss, *model.graph, model.names)) {
       if (as != TakenAs::kMatrix) source.of_rest.insert(name);
