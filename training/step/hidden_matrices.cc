@@ -45,13 +45,13 @@ bool IsLayer(const Value& weight) {
   return weight.role == Role::kParameter || weight.role == Role::kFrozen;
 }
 
-struct Readers {
+struct Uses {
   bool table = false, product = false;
 };
 
 // What reads the weight, through nodes that pass its elements on.
-Readers ReadersOf(const Value& weight) {
-  Readers found;
+Uses UsesOf(const Value& weight) {
+  Uses found;
   std::vector<const Value*> open = {&weight};
   while (!open.empty()) {
     const Value* value = open.back();
@@ -152,12 +152,12 @@ std::map<std::string, TakenAs> TakenByOptimizer(const OptimizerSpec& spec,
   for (const Value* weight : model.Initializers()) {
     if (weight->role != Role::kParameter) continue;
     TakenAs& as = taken[weight->name];
-    const Readers readers = ReadersOf(*weight);
+    const Uses uses = UsesOf(*weight);
     as = !IsMatrix(*weight)        ? TakenAs::kNoMatrix
          : !spec.muon.only.empty() ? TakenAs::kNotNamed
-         : readers.table           ? TakenAs::kTable
+         : uses.table              ? TakenAs::kTable
          : last.contains(weight)   ? TakenAs::kLastLayer
-         : !readers.product        ? TakenAs::kNoProduct
+         : !uses.product           ? TakenAs::kNoProduct
                                    : TakenAs::kMatrix;
   }
   TakeNamed(spec.muon.only, model, names, &taken);
