@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kGiven[] = {"param", "grad", "lr", "step"};
 
-bool IsState(const Value& input) {
+bool IsStateInput(const Value& input) {
   return std::ranges::count(kGiven, input.name) == 0;
 }
 
@@ -64,8 +64,8 @@ class RuleCopy {
         "And", {update_.ok, b_.Op("Less", {norm, b_.Scalar(kMost, norm)})});
     std::vector<Value*> kept = {update_.param};
     for (Value* input : rule_.inputs) {
-      values_[input] = IsState(*input) ? AddState(*input) : Given(*input);
-      if (IsState(*input)) kept.push_back(values_[input]);
+      values_[input] = IsStateInput(*input) ? AddState(*input) : Given(*input);
+      if (IsStateInput(*input)) kept.push_back(values_[input]);
     }
     for (Value* value : rule_.Initializers()) {
       if (!values_.contains(value)) values_[value] = b_.Constant(value->data);
@@ -177,9 +177,10 @@ std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path) {
           "] expected an update without If, Loop and Scan, got ", node.Where());
   }
   for (Value* input : rule->inputs) {
-    Check(input->name == "step" || IsState(*input) || IsFloat(input->dtype),
-          "[", path, "] expected the input ", input->name, " as floats, got ",
-          TypeOf(*input));
+    Check(
+        input->name == "step" || IsStateInput(*input) || IsFloat(input->dtype),
+        "[", path, "] expected the input ", input->name, " as floats, got ",
+        TypeOf(*input));
   }
   return rule;
 }
@@ -187,7 +188,7 @@ std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path) {
 std::vector<std::string> StatesOf(const Graph& rule) {
   std::vector<std::string> names;
   for (const Value* input : rule.inputs) {
-    if (IsState(*input)) names.push_back(input->name);
+    if (IsStateInput(*input)) names.push_back(input->name);
   }
   return names;
 }

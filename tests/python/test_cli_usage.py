@@ -59,7 +59,7 @@ WRONG = [
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--out", "d", "--steps", "1", "--schedule", "step"],
      "--schedule"),
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--out", "d", "--steps", "1", "--optimizer", "lion"],
-     "expected adamw, adam, adamw_hf or sgd"),
+     "expected adamw, adam, adamw_hf, muon, sgd or FILE.onnx"),
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--out", "d", "--steps", "1", "--val-every", "2"],
      "needs --val-data"),
     (["train", MODEL, "--data", "x.npz", "--loss", "mse", "--out", "d", "--steps", "1", "--dtype", "float64"],

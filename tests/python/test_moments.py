@@ -117,6 +117,7 @@ OPTIMIZERS = {
     "adamw": ["--optimizer", "adamw"],
     "adamw_hf": ["--optimizer", "adamw_hf", "--weight-decay", 0.01],
     "momentum": ["--optimizer", "sgd", "--momentum", 0.9],
+    "muon": ["--optimizer", "muon"],
 }
 
 
@@ -151,7 +152,8 @@ def test_stock_onnxruntime_trains_the_step(tmp_path, optimizer):
         want, got = floats_of(entry), widened(state[name]).reshape(-1)
         assert np.mean(want == got) >= 0.95, name
         compared += 1
-    assert compared == (6 if optimizer == "momentum" else 12)
+    # Muon has one moment of each of two hidden matrices.
+    assert compared == {"momentum": 6, "muon": 10}.get(optimizer, 12)
     assert ("optimizer.seed" in ours) == (optimizer != "momentum")
 
 

@@ -39,7 +39,7 @@ TensorMap AfterMuonSteps(const SessionOptions& options) {
   return MuonState(*session);
 }
 
-bool Says(const std::vector<std::string>& notes, const std::string& text) {
+bool NotesSay(const std::vector<std::string>& notes, const std::string& text) {
   return std::ranges::any_of(notes, [&](const std::string& note) {
     return note.find(text) != std::string::npos;
   });
@@ -54,10 +54,10 @@ TEST(MuonSessions, TakeHiddenMatrices) {
   EXPECT_TRUE(state.contains("fc.weight.momentum_buffer"));
   EXPECT_FALSE(state.contains("fc.weight.exp_avg"));
   EXPECT_TRUE(state.contains("out.weight.exp_avg"));
-  EXPECT_TRUE(Says(session->Notes(),
-                   "`optimizer=muon`: 1 of 2 trained tensors take it: "
-                   "fc.weight; the others take adamw: out.weight (the last "
-                   "layer)"));
+  EXPECT_TRUE(NotesSay(session->Notes(),
+                       "`optimizer=muon`: 1 of 2 trained tensors take it: "
+                       "fc.weight; the others take adamw: out.weight (the last "
+                       "layer)"));
   options.optimizer.muon.only = {"out.*"};
   auto named = TrainingSession::Create(options);
   named->Step(Batch(1), 1e-2);
