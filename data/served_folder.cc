@@ -127,7 +127,7 @@ ServedJson ConfigLike(const std::string& like) {
   if (like.empty()) return ServedJson::object();
   const std::string path = (files::path(like) / kServedConfig).string();
   Check(PathExists(path), "[", like,
-        "] expected a folder of Hugging Face with config.json for `like`, got ",
+        "] expected a folder of Hugging Face with config.json, got ",
         IsFolder(like) ? "one without" : "no folder");
   const std::string text = ReadText(path, kMaxLikeConfig);
   const std::string expected =
@@ -325,7 +325,8 @@ std::vector<std::string> WriteServedFolder(const std::string& folder,
   if (like.empty()) {
     remarks.push_back(
         "config.json says how the weights are stored and nothing of the model: "
-        "`like` takes over the configuration and the tokenizer of a folder");
+        "an export like a folder of the model takes over its configuration and "
+        "tokenizer");
   } else {
     remarks.push_back(
         Concat("config.json of ", like, " with another dtype",

@@ -195,6 +195,8 @@ class Graph {
   std::map<std::string, std::string> metadata;  // of the model
 
   std::vector<Value*> inputs;  // without initializers, unless state
+  // As the file lists them: with initializers that are inputs' defaults.
+  std::vector<std::string> listed_inputs;
   std::vector<Value*> outputs;
   std::vector<StateBinding> state;
 

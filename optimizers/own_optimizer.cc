@@ -159,8 +159,14 @@ std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path) {
   Check(WrittenAs(*rule) == Written::kNo, "[", path,
         "] expected a model of one parameter's update, got a file that "
         "`rewrite()` or another program wrote for training");
-  std::vector<std::string> names, results;
-  for (const Value* input : rule->inputs) names.push_back(input->name);
+  // The default of a state is its first value.
+  rule->inputs.clear();
+  for (const std::string& name : rule->listed_inputs) {
+    rule->inputs.push_back(rule->Find(name));
+    rule->inputs.back()->is_input = true;
+  }
+  const std::vector<std::string>& names = rule->listed_inputs;
+  std::vector<std::string> results;
   for (const Value* output : rule->outputs) results.push_back(output->name);
   for (const char* needed : {"param", "grad"}) {
     Check(std::ranges::count(names, needed) == 1, "[", path,

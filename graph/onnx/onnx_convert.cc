@@ -441,6 +441,7 @@ void Used(Part& part) {
 
 void AddInputs(Graph& graph, const onnx::GraphProto& proto, ValueMap* values) {
   for (const auto& input : proto.input()) {
+    graph.listed_inputs.push_back(input.name());
     if (auto it = values->find(input.name()); it != values->end()) {
       // Old files list initializers as inputs too, as defaults for inputs not
       // fed.

@@ -127,13 +127,11 @@ ServedModel::ServedModel(ServedSource source)
   const std::string& file = source_.model.graph->file;
   Check(!source_.model.step, "[", file,
         "] expected a run of a model for weights in FP8, got one of a training "
-        "step: `model` and an `out` that ends in .onnx give the model its "
-        "weights");
+        "step: an export to an .onnx file of its model gives that the weights");
   served_ = GraphOf(source_);
   Check(!served_.codes.empty(), "[", file,
         "] expected a run with layers in FP8, got none: train with `recipe` "
-        "tensorwise, rowwise or blockwise, or write the weights with `format` "
-        "bf16");
+        "tensorwise, rowwise or blockwise, or write the weights as bf16");
 }
 
 TensorMap ServedModel::Make(const FrozenCodes& codes) {

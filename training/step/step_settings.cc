@@ -161,7 +161,7 @@ bool IsNewer(std::string_view option) {
          option == "moments" || option == "master" || option == "decay" ||
          option == "ema" || option == "segment_ids" ||
          option == "grad_accum_by" || option == "muon_for" ||
-         option == "no_nesterov" || option == "adjust_lr_fn" ||
+         option == "muon_nesterov" || option == "adjust_lr_fn" ||
          option == "ns_steps" || option == "ns_coefficients";
 }
 
