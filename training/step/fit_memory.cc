@@ -126,8 +126,8 @@ size_t BlocksWith(const std::unordered_set<Node*>& nodes,
   return count;
 }
 
-// Takes all blocks behind the first `count` away from `nodes`, and copies of
-// weights that then no node of `nodes` reads.
+// Takes all blocks behind the first `count` that have such nodes away from
+// `nodes`, and copies of weights that then no node of `nodes` reads.
 void KeepFirstBlocks(const std::vector<Node*>& forward, size_t count,
                      std::unordered_set<Node*>* nodes) {
   std::unordered_set<const Node*> in_blocks;
@@ -135,7 +135,9 @@ void KeepFirstBlocks(const std::vector<Node*>& forward, size_t count,
   for (const RepeatedBlocks& run : FindRepeatedBlocks(forward)) {
     for (const std::vector<Node*>& block : run.blocks) {
       in_blocks.insert(block.begin(), block.end());
-      if (number++ < count) continue;
+      const bool chosen = std::ranges::any_of(
+          block, [&](Node* node) { return nodes->contains(node); });
+      if (!chosen || number++ < count) continue;
       for (Node* node : block) nodes->erase(node);
     }
   }

@@ -74,7 +74,7 @@ bool ReadsTheWeight(const Node& quantizer) {
 std::optional<bool> RowsAreOutputs(const Value& codes) {
   std::optional<bool> rows;
   for (const Node* node : codes.uses) {
-    if (FactsOf(*node).kind != OpKind::kProduct) return std::nullopt;
+    if (FactsOf(*node).kind != OpKind::kScaledProduct) return std::nullopt;
     const bool left = node->in(0) == &codes;
     const bool one =
         left ? node->Int("transA", 0) == 0 : node->Int("transB", 0) != 0;

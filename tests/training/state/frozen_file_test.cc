@@ -85,7 +85,7 @@ TEST(FrozenFile, IsWrittenOnceForAllCheckpoints) {
   EXPECT_TRUE(Identical(loaded->frozen.at("half").Pull(), HalvesAsFloats(1)));
   EXPECT_TRUE(Identical(loaded->frozen.at("whole").Pull(),
                         weights.tensors.at("whole").Pull()));
-  EXPECT_EQ(loaded->TypeOf("half"), "float[2, 2]");
+  EXPECT_EQ(loaded->TypeOf("half"), "float[2,2]");
 }
 
 TEST(FrozenFile, HasTheDTypesInWhichFilesHadTheWeights) {
