@@ -272,6 +272,11 @@ void Dataset::SetOrder() {
 void Dataset::OpenTokens(const std::vector<std::vector<std::string>>& files) {
   Check(spec_.seq_len > 0, "[", Files(),
         "] expected a sequence length (`seq_len`) for token files");
+  const int64_t most =
+      spec_.token_dtype == DType::kUInt16 ? UINT16_MAX : int64_t{UINT32_MAX};
+  Check(spec_.eod.value_or(0) <= most, "[", Files(), "] expected an `eod` of ",
+        "at most ", most, ", which tokens of ", Name(spec_.token_dtype),
+        " can be, got ", spec_.eod.value_or(0));
   std::vector<std::string> names;
   for (const DatasetInput& input : spec_.inputs) {
     Check(IsInteger(input.dtype), "[", Files(), "] holds tokens, but input \"",

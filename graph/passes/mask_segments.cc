@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/check.h"
+#include "base/joined.h"
 #include "graph/builder.h"
 #include "graph/passes/expand.h"
 #include "onnx_fp8/option_error.h"
@@ -25,15 +29,18 @@ bool IsOneOf(const Node& node, std::span<const std::string_view> ops) {
 constexpr std::array<std::string_view, 5> kRecurrentOps = {
     "LSTM", "GRU", "RNN", "LinearAttention", "CausalConvWithState"};
 
-// Whether a convolution along one axis has a window of several rows.
+// Whether a convolution has a window of several rows.
 bool MixesNeighbors(const Node& node) {
-  return (node.Is("Conv") || node.Is("ConvTranspose")) &&
-         node.in(1)->rank() == 3 && node.in(1)->dim(2) > 1;
+  if (!node.Is("Conv") && !node.Is("ConvTranspose")) return false;
+  const Shape& window = *node.in(1)->shape;  // behind the axes of channels
+  return std::any_of(window.begin() + 2, window.end(),
+                     [](int64_t size) { return size > 1; });
 }
 
 // Ops between a Softmax and the product that reads its probabilities.
-constexpr std::array<std::string_view, 7> kBetweenOps = {
-    "Cast", "Dropout", "Identity", "Mul", "Reshape", "Where", "Expand"};
+constexpr std::array<std::string_view, 10> kBetweenOps = {
+    "Cast", "Div",     "Dropout", "Expand",    "Identity",
+    "Mul",  "Reshape", "Slice",   "Transpose", "Where"};
 
 bool ComesFromWeight(const Value* value) {
   constexpr std::array<std::string_view, 4> kMoves = {"Cast", "Identity",
@@ -48,30 +55,69 @@ bool ComesFromWeight(const Value* value) {
 bool WeighsRows(const Value* value) {
   return std::ranges::any_of(value->uses, [&](const Node* node) {
     if (node->Is("MatMul")) {
-      return node->in(0) == value && !ComesFromWeight(node->in(1));
+      return !ComesFromWeight(node->in(node->in(0) == value ? 1 : 0));
     }
     if (node->Is("Einsum")) return node->inputs().size() == 2;
     return IsOneOf(*node, kBetweenOps) && WeighsRows(node->out(0));
   });
 }
 
+// The inputs of the graph on which each value depends.
+class Sources {
+ public:
+  using Inputs = std::set<const Value*>;
+
+  explicit Sources(const Graph& graph) {
+    for (const Value* input : graph.inputs) inputs_[input] = {input};
+    for (const Node& node : graph.nodes()) {
+      Inputs all;
+      for (const Value* in : node.inputs()) {
+        const Inputs& own = Of(in);
+        all.insert(own.begin(), own.end());
+      }
+      for (const Value* out : node.outputs()) {
+        if (out) inputs_[out] = all;
+      }
+    }
+  }
+
+  const Inputs& Of(const Value* value) const {
+    static const Inputs none;
+    auto found = inputs_.find(value);
+    return found == inputs_.end() ? none : found->second;
+  }
+
+ private:
+  std::unordered_map<const Value*, Inputs> inputs_;
+};
+
+std::string NamesOf(const Sources::Inputs& inputs) {
+  std::vector<std::string> names;
+  for (const Value* input : inputs) names.push_back(input->name);
+  std::ranges::sort(names);
+  return Joined(names);
+}
+
 class SegmentMasks {
  public:
   SegmentMasks(Graph& graph, Value* input)
-      : graph_(graph), input_(input), masks_(2) {}
+      : graph_(graph), input_(input), sources_(graph), masks_(2) {}
 
   // True if the node is the Softmax of attention.
   bool Visit(Node& softmax) {
     Value* x = softmax.in(0);
+    int64_t batch = input_->dim(0), rows = input_->dim(1);
+    const bool scores = x->rank() > 2 || (x->rank() == 2 && x->dim(1) == rows);
+    if (!scores || !WeighsRows(softmax.out(0))) return false;
     int64_t axis = softmax.Int("axis", -1);
     bool last = axis == -1 || axis == x->rank() - 1;
-    if (!last || x->rank() < 3 || !WeighsRows(softmax.out(0))) return false;
-    int64_t batch = input_->dim(0), rows = input_->dim(1);
-    Check(x->rank() <= 4 && x->dim(0) == batch && x->dim(-2) == rows &&
-              x->dim(-1) == rows,
+    Check(last && (x->rank() == 3 || x->rank() == 4) && x->dim(0) == batch &&
+              x->dim(-2) == rows && x->dim(-1) == rows,
           "[", softmax.Where(), "] expected scores of ", batch, " samples and ",
           rows, " × ", rows, " tokens, as ", input_->name,
-          " has segments for, got ", ToString(*x->shape));
+          " has segments for, got ", ToString(*x->shape),
+          last ? "" : Concat(" and the axis ", axis));
+    CheckOneSequence(softmax);
     Builder b(graph_, softmax.out(0)->name + ".", &softmax);
     b.set_metadata(softmax.metadata);
     Value* hidden = b.Scalar(-std::numeric_limits<double>::infinity(), x);
@@ -80,6 +126,31 @@ class SegmentMasks {
   }
 
  private:
+  // Errors: no input reaches both queries and keys, as in attention of a
+  // decoder to an encoder.
+  void CheckOneSequence(const Node& softmax) const {
+    std::vector<const Value*> left = {softmax.in(0)};
+    std::set<const Value*> met;
+    while (!left.empty()) {
+      const Value* value = left.back();
+      left.pop_back();
+      const Node* node = value ? value->producer : nullptr;
+      if (!node || !met.insert(value).second) continue;
+      if (node->Is("MatMul") || (node->Is("Einsum") && node->in(1))) {
+        const Sources::Inputs &q = sources_.Of(node->in(0)),
+                              &k = sources_.Of(node->in(1));
+        const bool meet = std::ranges::any_of(
+            q, [&](const Value* input) { return k.contains(input); });
+        Check(meet || q.empty() || k.empty(), "[", softmax.Where(),
+              "] expected attention of a sequence to itself, as ", input_->name,
+              " tells the documents of one sequence apart, got ", NamesOf(q),
+              " and ", NamesOf(k));
+        if (meet) continue;
+      }
+      left.insert(left.end(), node->inputs().begin(), node->inputs().end());
+    }
+  }
+
   // True where row and column have one segment: (B,1,T,T) or (B,T,T).
   Value* MaskOf(int64_t rank) {
     Value*& mask = masks_[static_cast<size_t>(rank - 3)];
@@ -99,6 +170,7 @@ class SegmentMasks {
 
   Graph& graph_;
   Value* input_;
+  Sources sources_;
   std::vector<Value*> masks_;  // for scores of three and of four axes
 };
 

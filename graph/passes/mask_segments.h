@@ -21,8 +21,9 @@ bool AddSegmentInput(Graph& graph, const std::string& name);
 // Where(Equal(segment of row, segment of column), scores, -infinity), which
 // FuseAttention knows. Attention of ONNX is expanded before. REQUIRES: concrete
 // shapes; the input. Errors: no attention; attention whose scores are not
-// (B,H,T,T) or (B,T,T); another op that mixes rows: a recurrent one, linear
-// attention, or a convolution along the time.
+// (B,H,T,T) or (B,T,T) with the Softmax over the last axis; attention whose
+// queries and keys come from different inputs; another op that mixes rows: a
+// recurrent one, linear attention, or a convolution with a window.
 void MaskSegments(Graph& graph, const std::string& name,
                   const Evaluator& evaluator);
 

@@ -475,6 +475,11 @@ TEST_F(TokenDatasetTest, RefusesWhatDoesNotFit) {
   spec.inputs[0].dtype = DType::kFloat;
   expect(spec, "holds tokens, but input \"input_ids\" is of float");
   expect(TokenSpec({file, Write("a", Samples(2))}), "got both");
+  spec = TokenSpec({file});
+  spec.eod = 128001;
+  expect(spec,
+         "a.bin] expected an `eod` of at most 65535, which tokens of "
+         "uint16 can be, got 128001");
 }
 
 }  // namespace

@@ -108,6 +108,8 @@ def test_documents_of_token_files(tmp_path):
     results = [json.loads(run("eval", tmp_path / out, "--data", tmp_path / data, "--json").stdout)["loss"]
                for out, data in (("tokens", "d.bin"), ("arrays", "d.npz"))]
     assert results[0] == results[1]
+    done = run("train", "--resume", "--eod", 1, "--steps", 6, "--out", tmp_path / "tokens", code=1)
+    assert "was started with eod 0, got 1 (--eod)" in done.stderr
     run("export", tmp_path / "tokens", "-o", tmp_path / "out.onnx")
     assert [i.name for i in onnx.load(tmp_path / "out.onnx").graph.input] == ["input_ids"]
 

@@ -79,6 +79,31 @@ TEST(TensorParallel, Transformer) {
   }
 }
 
+// Each rank has some heads and all tokens, whose segments it reads whole: as an
+// operand of attention, and as a mask in front of a Softmax.
+TEST(TensorParallel, DocumentsInRows) {
+  std::vector<Batches> steps = TokenSteps();
+  for (Batches& batches : steps) {
+    Tensor segments = Tensor::Allocate(DType::kInt32, {4, 12});
+    for (int64_t i = 0; i < segments.size(); ++i) {
+      segments.data<int32_t>()[i] = static_cast<int32_t>(i / 5);
+    }
+    batches[0]["segment_ids"] = segments;
+  }
+  SessionOptions options = Options(Gpt());
+  const RankRun others = TrainSteps(options, TokenSteps());
+  options.segment_ids = "segment_ids";
+  for (const std::vector<std::string>& skipped :
+       {std::vector<std::string>{}, {"FuseAttention"}}) {
+    options.skip_passes = skipped;
+    const RankRun want = TrainSteps(options, steps);
+    EXPECT_NE(want.steps[0].loss, others.steps[0].loss);
+    for (const RankRun& run : TrainRanks({.tp = 2}, options, steps)) {
+      ExpectNear(run, want, 1e-6, 1e-5);
+    }
+  }
+}
+
 // Each rank has a half of each sample: two ranks do not divide three samples.
 // With one sample of 12 tokens five ranks divide neither.
 TEST(TensorParallel, PartsOfSamples) {

@@ -128,6 +128,7 @@ constexpr FixedNote kFixedNotes[] = {
     {"shuffle_block", "`shuffle_block`"},
     {"data_weights", "`data_weights`"},
     {"seq_len", "`seq_len`"},
+    {"eod", "`eod`"},
     {"samples", "`data`"},
 };
 
@@ -154,6 +155,7 @@ Notes DataNotes(const Dataset& data, const TrainerSpec& spec,
   for (double weight : files.weights) weights.push_back(NumberText(weight));
   notes["data_weights"] = Joined(weights, weights.size());
   notes["seq_len"] = std::to_string(files.seq_len);
+  notes["eod"] = files.eod ? std::to_string(*files.eod) : "";
   notes["samples"] = std::to_string(data.size());
   return notes;
 }
@@ -535,6 +537,7 @@ void ResumeTraining(TrainingSession& session, const Dataset& data,
   notes.emplace("groups", "that cross the ends of epochs");
   notes.emplace("shuffle_block", "0");
   notes.emplace("data_weights", "");
+  notes.emplace("eod", "");
   Notes ours =
       DataNotes(data, *spec, GroupsOf(session, data, spec->grad_accum));
   for (const auto& [key, option] : kFixedNotes) {

@@ -52,7 +52,7 @@ TEST(MaskSegments, HidesOtherDocumentsFromEachSoftmax) {
   EXPECT_EQ(AfterPass(MaskDocuments, R"(graph "g" opset 24
 input segments: int32[2,3]
 input q: float[2,1,3,4]
-input kt: float[2,1,4,3]
+kt: float[2,1,4,3] = Transpose<perm=[0,1,3,2]>(q)
 qk: float[2,1,3,3] = MatMul(q, kt)
 p: float[2,1,3,3] = Softmax<axis=3>(qk)
 y: float[2,1,3,4] = MatMul(p, q)
@@ -61,13 +61,13 @@ output y
             R"(graph "g" opset 24
 input segments: int32[2,3]
 input q: float[2,1,3,4]
-input kt: float[2,1,4,3]
 const "const.float -inf": float[] = {-inf}
 const "const.int64[4] 2 1 3 1": int64[4] = {2,1,3,1}
 const "const.int64[4] 2 1 1 3": int64[4] = {2,1,1,3}
 segments.Reshape: int32[2,1,3,1] = Reshape<allowzero=1>(segments, "const.int64[4] 2 1 3 1")
 segments.Reshape_1: int32[2,1,1,3] = Reshape<allowzero=1>(segments, "const.int64[4] 2 1 1 3")
 segments.Equal: bool[2,1,3,3] = Equal(segments.Reshape, segments.Reshape_1)
+kt: float[2,1,4,3] = Transpose<perm=[0,1,3,2]>(q)
 qk: float[2,1,3,3] = MatMul(q, kt)
 p.Where: float[2,1,3,3] = Where(segments.Equal, qk, "const.float -inf")
 p: float[2,1,3,3] = Softmax<axis=3>(p.Where)
@@ -218,6 +218,94 @@ output y
                 .find("expected scores of 2 samples and 3 × 3 tokens, as "
                       "segments has segments for, got [2,3,5]"),
             std::string::npos);
+}
+
+// Attention of a row to itself, from the scores `s` (2,3,3) of `x` to `y`.
+std::string OverThreeTokens(const std::string& after_scores) {
+  return R"(graph "g" opset 24
+input segments: int32[2,3]
+input x: float[2,3,4]
+xt: float[2,4,3] = Transpose<perm=[0,2,1]>(x)
+s: float[2,3,3] = MatMul(x, xt)
+)" + after_scores +
+         "output y\n";
+}
+
+TEST(MaskSegments, FindsProbabilitiesBehindTheValues) {
+  const std::string masked = AfterPass(MaskDocuments, OverThreeTokens(R"(
+p: float[2,3,3] = Softmax<axis=-1>(s)
+pt: float[2,3,3] = Transpose<perm=[0,2,1]>(p)
+y: float[2,4,3] = MatMul(xt, pt)
+)"));
+  EXPECT_NE(masked.find("Where(segments.Equal"), std::string::npos) << masked;
+}
+
+// Each of these would let documents see each other beside attention that has
+// the mask.
+TEST(MaskSegments, RefusesAttentionInFormsThatItCannotMask) {
+  const std::string expected =
+      "expected scores of 2 samples and 3 × 3 tokens, as segments has segments "
+      "for, got ";
+  for (const auto& [graph, got] :
+       {std::pair{// the samples' rows along one axis
+                  "const flat: int64[2] = {6,3}\n"
+                  "const back: int64[3] = {2,3,3}\n"
+                  "rows: float[6,3] = Reshape(s, flat)\n"
+                  "p_rows: float[6,3] = Softmax<axis=-1>(rows)\n"
+                  "p: float[2,3,3] = Reshape(p_rows, back)\n"
+                  "y: float[2,3,4] = MatMul(p, x)\n",
+                  "[6,3]"},
+        std::pair{// keys before queries
+                  "pt: float[2,3,3] = Softmax<axis=1>(s)\n"
+                  "p: float[2,3,3] = Transpose<perm=[0,2,1]>(pt)\n"
+                  "y: float[2,3,4] = MatMul(p, x)\n",
+                  "[2,3,3] and the axis 1"},
+        std::pair{// a further column takes a part of the probability
+                  "const sinks: float[2,3,1] = {1,2,3,4,5,6}\n"
+                  "const zero: int64[1] = {0}\n"
+                  "const three: int64[1] = {3}\n"
+                  "const two: int64[1] = {2}\n"
+                  "more: float[2,3,4] = Concat<axis=2>(s, sinks)\n"
+                  "p_more: float[2,3,4] = Softmax<axis=-1>(more)\n"
+                  "p: float[2,3,3] = Slice(p_more, zero, three, two)\n"
+                  "y: float[2,3,4] = MatMul(p, x)\n",
+                  "[2,3,4]"}}) {
+    const std::string error = ErrorOfMask(OverThreeTokens(graph));
+    EXPECT_NE(error.find(expected + got), std::string::npos) << error;
+  }
+}
+
+// A decoder's attention to as many tokens of an encoder.
+TEST(MaskSegments, RefusesAttentionToAnotherSequence) {
+  const std::string error = ErrorOfMask(R"(graph "g" opset 24
+input segments: int32[2,3]
+input x: float[2,3,4]
+input memory: float[2,3,4]
+kt: float[2,4,3] = Transpose<perm=[0,2,1]>(memory)
+s: float[2,3,3] = MatMul(x, kt)
+p: float[2,3,3] = Softmax<axis=-1>(s)
+y: float[2,3,4] = MatMul(p, memory)
+output y
+)");
+  EXPECT_NE(error.find("expected attention of a sequence to itself, as "
+                       "segments tells the documents of one sequence apart, "
+                       "got x and memory"),
+            std::string::npos)
+      << error;
+}
+
+// Rows and columns of a convolution along two axes are tokens and their
+// elements.
+TEST(MaskSegments, RefusesAWindowOfTokensAlongTwoAxes) {
+  const std::string error = ErrorOfMask(R"(graph "g" opset 24
+input segments: int32[2,3]
+input x: float[2,1,3,4]
+const w: float[1,1,2,4] = {1,0,1,0,1,0,1,0}
+y: float[2,1,2,1] = Conv(x, w)
+output y
+)");
+  EXPECT_NE(error.find("Conv mixes the tokens of a row"), std::string::npos)
+      << error;
 }
 
 TEST(AddSegmentInput, TakesTheAxesOfTheFirstInput) {
