@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -28,6 +29,7 @@ constexpr uint64_t kMaxLikeConfig = 16'000'000;
 constexpr int kLikeConfigDepth = 64;
 constexpr char kServedConfig[] = "config.json";
 constexpr char kQuantization[] = "quantization_config";
+constexpr std::string_view kWeightEnding = ".weight";
 
 // What a served model needs beside its weights and config.json.
 constexpr const char* kCopied[] = {
@@ -92,6 +94,17 @@ ServedJson GroupOf(CodeScales scales, ServedJson targets) {
           {"output_activations", nullptr}};
 }
 
+// Modules whose weights are no codes. The package compressed-tensors looks for
+// a scale of each weight that has a name like a linear layer's: norms, too.
+ServedJson IgnoredBy(const ServedTensors& served) {
+  ServedJson modules = ServedJson::array();
+  for (const auto& [name, tensor] : served.tensors) {
+    if (!name.ends_with(kWeightEnding)) continue;
+    modules.push_back(name.substr(0, name.size() - kWeightEnding.size()));
+  }
+  return modules;
+}
+
 ServedJson CompressedTensorsConfig(const ServedTensors& served) {
   const std::set<CodeScales> kinds = KindsOf(served);
   ServedJson groups = ServedJson::object();
@@ -109,7 +122,7 @@ ServedJson CompressedTensorsConfig(const ServedTensors& served) {
           {"format", "float-quantized"},
           {"quantization_status", "compressed"},
           {"config_groups", std::move(groups)},
-          {"ignore", served.whole},
+          {"ignore", IgnoredBy(served)},
           {"kv_cache_scheme", nullptr},
           {"global_compression_ratio", nullptr}};
 }

@@ -31,8 +31,9 @@ struct ServedCodes {
 struct ServedTensors {
   SourceMap tensors;                          // by name
   std::map<std::string, ServedCodes> layers;  // by module, beside `tensors`
-  std::vector<std::string> whole;  // modules whose matrices are no codes
-  DType dtype = DType::kFloat;     // the one that config.json names
+  // Modules whose matrices are no codes, for modules_to_not_convert.
+  std::vector<std::string> whole;
+  DType dtype = DType::kFloat;  // the one that config.json names
 };
 
 // Most bytes of tensors in one file, unless one tensor has more.

@@ -185,12 +185,14 @@ std::optional<ServedFiles> ServedOf(const OptionSet& flags) {
   return files;
 }
 
-void ExportServed(TrainingSession& session, const ServedFiles& files) {
+void ExportServed(TrainingSession& session, const ServedFiles& files,
+                  bool ema) {
   Notes(session.ExportServed(files));
-  Out() << Printable(files.path) << ": "
-        << (files.format == ServedFormat::kOnnxFp8 ? "the forward"
-                                                   : "the weights")
-        << " of step " << session.step() << ", for programs that serve it\n";
+  const bool model = files.format == ServedFormat::kOnnxFp8;
+  Out() << Printable(files.path) << ": the "
+        << (model ? "forward with the " : "") << (ema ? "averages of the " : "")
+        << "weights of step " << session.step()
+        << ", for programs that serve it\n";
 }
 
 void ExportRun(const OptionSet& flags) {
@@ -224,7 +226,7 @@ void ExportRun(const OptionSet& flags) {
   options.eval_with = ema ? "ema" : "weights";
   auto session = TrainingSession::Create(options);
   session->Restore(CheckpointFolder(folder, flags.On("best")));
-  if (served) ExportServed(*session, *served);
+  if (served) ExportServed(*session, *served, ema);
   for (const std::string& path : paths) {
     if (served) break;
     if (Extension(path) == ".onnx") {

@@ -78,12 +78,18 @@ TEST(ServedFolder, RaggedBlocksAreCompressedTensors) {
   const TempDir dir;
   ServedTensors served;
   served.layers.emplace("fc", Layer(CodeScales::kBlocks, {130, 256}, {2, 2}));
+  // The package compressed-tensors knows norms by one name alone.
+  served.tensors.emplace("ln_1.weight", Ramp(DType::kFloat, {256}, 1));
+  served.tensors.emplace("ln_1.bias", Ramp(DType::kFloat, {256}, 2));
+  served.tensors.emplace("head.weight", Ramp(DType::kFloat, {3, 4}, 1));
+  served.whole = {"head"};
   const auto remarks = WriteServedFolder(dir / "out", "", served);
   EXPECT_NE(remarks.at(0).find("no multiple of 128"), std::string::npos);
   ExpectHeld(dir / "out", served, "fc", ".weight_scale");
   const ReadJson config =
       JsonIn(dir / "out/config.json").at("quantization_config");
   EXPECT_EQ(config.at("quant_method"), "compressed-tensors");
+  EXPECT_EQ(config.at("ignore"), ReadJson::array({"head", "ln_1"}));
   const ReadJson& group = config.at("config_groups").at("group_0");
   EXPECT_EQ(group.at("targets"), ReadJson::array({"Linear"}));
   EXPECT_EQ(group.at("weights").at("strategy"), "block");

@@ -127,3 +127,18 @@ def test_halves_and_refusals(tmp_path):
                            (["-o", tmp_path / "x.onnx", "--like", tmp_path], "--like needs --format")):
         assert message in run("export", tmp_path / "run", *words, code=None).stderr, words
         assert not (tmp_path / "x").exists()
+
+
+def test_averages(tmp_path):
+    trained(tmp_path, "--recipe", "tensorwise", "--ema", 0.5)
+    run("export", tmp_path / "run", "--ema", "-o", tmp_path / "ema.safetensors")
+    averages, weights = load_file(tmp_path / "ema.safetensors"), load_file(tmp_path / "w.safetensors")
+    done = run("export", tmp_path / "run", "--ema", "-o", tmp_path / "out", "--format", "hf-fp8")
+    assert ": the averages of the weights of step 3, for programs" in done.stdout
+    held = tensors_of(tmp_path / "out/model.safetensors")
+    for layer in LAYERS:
+        average, other = (np.abs(arrays[f"{layer}.weight"]).max() / 448 for arrays in (averages, weights))
+        scale = held[f"{layer}.weight_scale"].item()
+        assert scale == pytest.approx(average, rel=1e-6) and scale != pytest.approx(other, rel=1e-6)
+    done = run("export", tmp_path / "run", "-o", tmp_path / "s.onnx", "--format", "onnx-fp8")
+    assert ": the forward with the weights of step 3, for programs" in done.stdout

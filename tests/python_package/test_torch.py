@@ -67,6 +67,15 @@ def test_a_served_folder():
     with_torch(HERE / "torch_served.py", packages=[packages])
 
 
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "blockwise"])
+def test_a_served_folder_of_compressed_tensors(recipe):
+    packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
+    if not packages:
+        program.leave_out("a served folder in compressed-tensors: its packages are not installed")
+        pytest.skip("no packages of modules")
+    with_torch(HERE / "torch_compressed.py", recipe, packages=[packages])
+
+
 def test_adapters_beside_peft():
     packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
     if not packages:

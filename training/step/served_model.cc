@@ -58,15 +58,23 @@ const Node& QuantizerIn(const FrozenCodes& codes) {
   return *codes.maker->state.front().next->producer;
 }
 
-// Whether the quantizer reads the weight itself, rounded to 16 bits or not.
-bool ReadsTheWeight(const Node& quantizer) {
+// Whether the quantizer reads the transpose of the weight, rounded to 16 bits
+// or not; nullopt: it reads a value that is computed from the weight.
+std::optional<bool> ReadsTransposed(const Node& quantizer) {
+  bool transposed = false;
   const Value* x = quantizer.in(0);
   while (x->producer) {
     const Node& node = *x->producer;
-    if (FactsOf(node).kind != OpKind::kRound && !node.Is("Cast")) return false;
+    if (node.Is("Transpose")) {
+      const std::vector<int64_t> swap = {1, 0};
+      transposed ^= node.Ints("perm", swap) == swap;
+    } else if (FactsOf(node).kind != OpKind::kRound && !node.Is("Cast")) {
+      return std::nullopt;
+    }
     x = node.in(0);
   }
-  return x->role == Role::kFrozen;
+  if (x->role != Role::kFrozen || x->rank() != 2) return std::nullopt;
+  return transposed;
 }
 
 // Whether the rows of the codes are the layer's outputs; nullopt: products read
@@ -164,8 +172,8 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
     *reason = why;
     return std::nullopt;
   };
-  if (codes.weights.size() != 1 || !made || !scale ||
-      !ReadsTheWeight(quantizer)) {
+  const auto transposed = ReadsTransposed(quantizer);
+  if (codes.weights.size() != 1 || !made || !scale || !transposed) {
     return no("the codes are of a value that is computed from the weight");
   }
   if (made->dtype != DType::kE4M3) return no("the codes are no e4m3");
@@ -176,7 +184,7 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
   const bool tied = std::ranges::any_of(
       model.copies, [&](const TiedCopy& copy) { return copy.first == weight; });
   if (tied) return no("the weight has two names");
-  const bool turns = model.names.at(weight).transposed;
+  const bool turns = model.names.at(weight).transposed != *transposed;
   const auto rows = RowsAreOutputs(*served_.graph->Find(made->name));
   if (!rows) return no("it is read in two orientations");
   if (*rows == turns) return no("the module keeps the weight as [in, out]");
