@@ -184,6 +184,12 @@ std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path) {
   return rule;
 }
 
+bool ReadsRate(const Graph& rule) {
+  return std::ranges::any_of(rule.inputs, [](const Value* input) {
+    return input->name == "lr" && !input->uses.empty();
+  });
+}
+
 std::vector<std::string> StatesOf(const Graph& rule) {
   std::vector<std::string> names;
   for (const Value* input : rule.inputs) {

@@ -25,6 +25,9 @@ bool IsOptimizerFile(std::string_view kind);
 // lacks; another number of outputs; If, Loop and Scan.
 std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path);
 
+// Whether it reads the learning rate.
+bool ReadsRate(const Graph& rule);
+
 // The names of its states.
 std::vector<std::string> StatesOf(const Graph& rule);
 
