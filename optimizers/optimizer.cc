@@ -276,6 +276,10 @@ std::vector<std::string> MomentsOf(const OptimizerSpec& spec) {
   return moments;
 }
 
+std::vector<std::string> MomentsOf(const OptimizerSpec& spec, bool of_rest) {
+  return Find(of_rest ? RestOf(spec) : spec.kind).moments(spec);
+}
+
 std::vector<std::string> RateAdjustments() {
   return {"original", "match_rms_adamw"};
 }
