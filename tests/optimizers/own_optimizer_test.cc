@@ -163,6 +163,11 @@ TEST(OptimizerFile, SaysWhatIsWrong) {
   expect(Refused(dir, {"param", "grad", "m"}, 1),
          "wrong.onnx] expected 2 outputs, the new parameter and the new values "
          "of m, got 1");
+  for (const char* state : {"a.b", "ema", "correction"}) {
+    expect(
+        Refused(dir, {"param", "grad", state}, 2),
+        Concat("and not ema or correction, which a run may keep, got ", state));
+  }
   // A product of 1 by 2 with 1 by 2.
   expect(Refused(dir, {"param", "grad"}, 1, "MatMul"),
          "for the parameter w, float[1,2]: the node ");
