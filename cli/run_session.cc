@@ -85,7 +85,9 @@ std::string CheckpointFolder(const std::string& folder, bool best) {
 RunConfig LoadRun(const RunFolder& folder) {
   RunConfig config = folder.Load();
   config.settings = KeptFlags(std::move(config.settings));
-  if (!config.loss.empty()) config.settings["--loss"] = {config.loss};
+  for (const auto& [option, file] : config.others) {
+    config.settings[FlagOf(option)] = {file};
+  }
   return config;
 }
 

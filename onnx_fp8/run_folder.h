@@ -4,7 +4,7 @@
 //
 //   config.json     the settings of the run, and the path of its model
 //   model/          a copy of the model file, with its external data
-//   loss/           the same of a loss in a file
+//   loss/, optimizer/   the same of a loss and of an optimizer in a file
 //   metrics.jsonl   see training/run/metrics.h
 //   latest, checkpoints/   see training/state/checkpoint.h
 //   best/           the same for the best checkpoint (TrainerSpec::save_best)
@@ -27,12 +27,14 @@ namespace onnx_fp8 {
 using RunSettings = std::map<std::string, std::vector<std::string>>;
 // Marks of the files that a setting names: {"--data": ["1234 1a2b3c4d"]}.
 using FileMarks = std::map<std::string, std::vector<std::string>>;
+// Models beside the run's that it keeps too, "loss" and "optimizer": paths.
+using KeptModels = std::map<std::string, std::string>;
 
 struct RunConfig {
   std::string file;   // config.json itself
   std::string model;  // path of the run's own copy
   std::string crc;    // of the model file
-  std::string loss;   // path of the run's own copy of a loss in a file; or ""
+  KeptModels others;  // paths of the run's own copies
   RunSettings settings;
   FileMarks files;  // as they were when the config was written
 };
@@ -65,20 +67,20 @@ class RunFolder {
   void Clean();
   // Copies the model file `model` (unless it is the run's copy already) with
   // its external data and writes the config. `may_miss`: data files that do not
-  // exist are left out. `loss`: the same for a loss in a
-  // file; "": there is none. `observer`, which may be empty, is told the
-  // progress of copies. After an error, a folder that is new is removed.
-  // Errors: a model that can't be copied, the disk.
+  // exist are left out. The same for `others`.
+  // `observer`, which may be empty, is told the progress of copies. After an
+  // error, a folder that is new is removed. Errors: a model that can't be
+  // copied, the disk.
   void Write(const std::string& model, const RunSettings& settings,
              const ExternalCopyObserver& observer = {},
-             const FileMarks& files = {}, const std::string& loss = "",
+             const FileMarks& files = {}, const KeptModels& others = {},
              bool may_miss = false);
 
  private:
   // As Write, which removes a new folder after an error.
   void WriteAll(const std::string& model, const RunSettings& settings,
                 const ExternalCopyObserver& observer, const FileMarks& files,
-                const std::string& loss, bool may_miss);
+                const KeptModels& others, bool may_miss);
   // The path of the run's copy of the file, in the run's folder `name`.
   std::string Copy(const std::string& file, const char* name,
                    const ExternalCopyObserver& observer, bool may_miss) const;

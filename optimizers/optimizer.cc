@@ -167,11 +167,12 @@ void CheckParameters(const std::vector<ParameterGradient>& parameters,
 bool Draws(const OptimizerSpec& spec,
            const std::vector<ParameterGradient>& parameters) {
   return std::ranges::any_of(parameters, [&](const ParameterGradient& p) {
-    const bool squares =
+    // Last: the states of an optimizer in a file are read from it.
+    const bool moment =
+        MomentDType(spec, p) != p.param->dtype &&
         std::ranges::count(RowOf(spec, p).moments(spec), kExpAvgSq) > 0;
-    const bool moment = MomentDType(spec, p) != p.param->dtype;
     const bool master = DrawsMasters(spec) && p.param->dtype == DType::kFloat;
-    return (moment && squares) || master;
+    return moment || master;
   });
 }
 
@@ -199,7 +200,12 @@ void CheckForFile(const OptimizerSpec& spec) {
     throw OptionError(Concat("`", option, "`: expected none beside `optimizer=",
                              spec.kind, "`, whose file decides it"));
   };
+  const OptimizerSpec usual;
   if (spec.weight_decay) refuse("weight_decay");
+  if (spec.decay != usual.decay) refuse("decay");
+  if (spec.beta1 != usual.beta1 || spec.beta2 != usual.beta2) refuse("betas");
+  if (spec.eps != usual.eps) refuse("eps");
+  if (spec.momentum != usual.momentum) refuse("momentum");
   if (spec.moments != "float32") refuse("moments");
   for (const ParameterGroup& group : spec.groups) {
     if (group.weight_decay) refuse("group");
@@ -268,6 +274,10 @@ std::vector<std::string> MomentsOf(const OptimizerSpec& spec) {
     std::ranges::copy(Find(rest).moments(spec), std::back_inserter(moments));
   }
   return moments;
+}
+
+std::vector<std::string> MomentsOf(const OptimizerSpec& spec, bool of_rest) {
+  return Find(of_rest ? RestOf(spec) : spec.kind).moments(spec);
 }
 
 std::vector<std::string> RateAdjustments() {

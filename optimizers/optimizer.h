@@ -94,6 +94,9 @@ inline constexpr const char* kMoments[] = {kExpAvg, kExpAvgSq, kMomentumBuffer};
 // unknown kind.
 std::vector<std::string> MomentsOf(const OptimizerSpec& spec);
 
+// The same of one parameter. `of_rest`: RestOf the spec updates it.
+std::vector<std::string> MomentsOf(const OptimizerSpec& spec, bool of_rest);
+
 // The values of OptimizerSpec::moments.
 std::vector<std::string> MomentFormats();
 

@@ -10,6 +10,8 @@
 #include "base/joined.h"
 #include "graph/onnx/onnx_io.h"
 #include "graph/onnx/written_file.h"
+#include "optimizers/ema.h"
+#include "optimizers/master_format.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -173,6 +175,14 @@ std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path) {
           "] expected an input ", needed, ", got ", Joined(names));
   }
   const std::vector<std::string> states = StatesOf(*rule);
+  for (const std::string& state : states) {
+    const std::string end = "." + state;
+    Check(state.find('.') == std::string::npos && end != kEma &&
+              end != kCorrection,
+          "[", path, "] expected states with a name without a dot, and not ",
+          kEma + 1, " or ", kCorrection + 1, ", which a run may keep, got ",
+          state);
+  }
   Check(results.size() == 1 + states.size(), "[", path, "] expected ",
         1 + states.size(), " outputs, the new parameter",
         states.empty() ? "" : " and the new values of " + Joined(states),
@@ -189,6 +199,12 @@ std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path) {
         TypeOf(*input));
   }
   return rule;
+}
+
+bool ReadsRate(const Graph& rule) {
+  return std::ranges::any_of(rule.inputs, [](const Value* input) {
+    return input->name == "lr" && !input->uses.empty();
+  });
 }
 
 std::vector<std::string> StatesOf(const Graph& rule) {

@@ -22,8 +22,12 @@ bool IsOptimizerFile(std::string_view kind);
 // from 1. param and grad are needed, lr and step are read if they are there.
 //
 // Errors, which name the file: ReadModel's; a training step; an input that
-// lacks; another number of outputs; If, Loop and Scan.
+// lacks; a state with a dot in its name or with a name of other state; another
+// number of outputs; If, Loop and Scan.
 std::unique_ptr<Graph> ReadOptimizerFile(const std::string& path);
+
+// Whether it reads the learning rate.
+bool ReadsRate(const Graph& rule);
 
 // The names of its states.
 std::vector<std::string> StatesOf(const Graph& rule);

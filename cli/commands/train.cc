@@ -23,6 +23,7 @@
 #include "data/data_files.h"
 #include "onnx_fp8/option_names.h"
 #include "onnx_fp8/trainer.h"
+#include "optimizers/own_optimizer.h"
 #include "training/make_provider.h"
 #include "training/run/batch_groups.h"
 #include "training/run/session_options.h"
@@ -102,9 +103,8 @@ class TrainCommand {
     Progress progress;
     FlagMap saved = flags_.Saved();
     ResolveFiles(flags_, &saved);
-    const std::string loss = flags_.Text("loss");
     folder_.Write(model_, KeptFlags(saved), ShowCopies(progress),
-                  MarksOfFiles(), IsLossFile(loss) ? loss : "",
+                  MarksOfFiles(), OtherModels(),
                   flags_.Has("weights") || flags_.Has("init"));
     ShareFolder();
     // The copy of the model has no moments; a run may end before it saves.
@@ -140,6 +140,8 @@ class TrainCommand {
   SessionOptions MakeOptions() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
+  // Models beside the run's that the flags name.
+  KeptModels OtherModels() const;
   // Marks of the data and the scales that the flags name.
   FileMarks MarksOfFiles() const;
   // Says which of them have changed. Errors: other scales.
@@ -297,6 +299,15 @@ FileMarks TrainCommand::MarksOfFiles() const {
     marks["--scales"] = {FileMark(flags_.Text("scales"))};
   }
   return marks;
+}
+
+KeptModels TrainCommand::OtherModels() const {
+  KeptModels others;
+  const std::string loss = flags_.Text("loss");
+  const std::string optimizer = flags_.Text("optimizer");
+  if (IsLossFile(loss)) others["loss"] = loss;
+  if (IsOptimizerFile(optimizer)) others["optimizer"] = optimizer;
+  return others;
 }
 
 void TrainCommand::CompareFiles(const FileMarks& before) const {

@@ -128,6 +128,7 @@ TEST(OptimizerFile, KnowsItsStates) {
   EXPECT_EQ(MomentsOf({.kind = path}),
             (std::vector<std::string>{"m", "count"}));
   EXPECT_EQ(WeightDecayOf({.kind = path}), 0);
+  EXPECT_TRUE(ReadsRate(*ReadOptimizerFile(path)));
 }
 
 // Writes a rule from `inputs` to their sum, as often as there are outputs.
@@ -162,15 +163,27 @@ TEST(OptimizerFile, SaysWhatIsWrong) {
   expect(Refused(dir, {"param", "grad", "m"}, 1),
          "wrong.onnx] expected 2 outputs, the new parameter and the new values "
          "of m, got 1");
+  for (const char* state : {"a.b", "ema", "correction"}) {
+    expect(
+        Refused(dir, {"param", "grad", state}, 2),
+        Concat("and not ema or correction, which a run may keep, got ", state));
+  }
   // A product of 1 by 2 with 1 by 2.
   expect(Refused(dir, {"param", "grad"}, 1, "MatMul"),
          "for the parameter w, float[1,2]: the node ");
+  EXPECT_FALSE(ReadsRate(*ReadOptimizerFile(dir / "wrong.onnx")));
   OptimizerSpec spec{.kind = WriteRule(dir)};
   spec.weight_decay = 0.1;
   EXPECT_THROW(CheckOptimizer(spec), Error);
   spec.weight_decay.reset();
   spec.moments = "bfloat16";
   EXPECT_THROW(CheckOptimizer(spec), Error);
+  const std::string kind = spec.kind;
+  EXPECT_NO_THROW(CheckOptimizer({.kind = kind}));
+  EXPECT_THROW(CheckOptimizer({.kind = kind, .beta1 = 0.8}), Error);
+  EXPECT_THROW(CheckOptimizer({.kind = kind, .eps = 1e-6}), Error);
+  EXPECT_THROW(CheckOptimizer({.kind = kind, .decay = kDecayOfLayers}), Error);
+  EXPECT_THROW(CheckOptimizer({.kind = kind, .momentum = 0.9}), Error);
   EXPECT_THROW(ReadOptimizerFile(dir / "none.onnx"), Error);
 }
 

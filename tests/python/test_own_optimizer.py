@@ -1,45 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer in a file that docs/optimizers.md makes, beside its formulas in numpy."""
-import pathlib
-import re
+"""Runs with an optimizer in a file (`--optimizer FILE.onnx`)."""
+import json
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
-from program import run, write_random
-from test_moments import MLP, floats_of, tensors_of
-
-PAGE = pathlib.Path(__file__).parents[2] / "docs/optimizers.md"
-LR = 2.0**-7
+from onnx import TensorProto, helper, numpy_helper
+from program import metrics, run
 
 
-def make_lion(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    [code] = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    exec(compile(code, PAGE, "exec"), {})
-    onnx.checker.check_model(onnx.load("lion.onnx"), full_check=True)
-    return folder / "lion.onnx"
+def write_case(folder):
+    """y = x + b with a loss of y, and plain SGD with momentum 0.5 as a file."""
+    value = helper.make_tensor_value_info
+    opset = [helper.make_opsetid("", 18)]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "b"], ["y"])], "g",
+                              [value("x", TensorProto.FLOAT, ["n", 3])], [value("y", TensorProto.FLOAT, ["n", 3])],
+                              [numpy_helper.from_array(np.zeros(3, np.float32), "b")])
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), folder / "m.onnx")
+    names = ["param", "grad", "lr", "m"]
+    shapes = {"lr": []}
+    nodes = [helper.make_node("Mul", ["m", "half"], ["decayed"]), helper.make_node("Add", ["decayed", "grad"], ["m_next"]),
+             helper.make_node("Mul", ["m_next", "lr"], ["move"]), helper.make_node("Sub", ["param", "move"], ["next"])]
+    rule = helper.make_graph(nodes, "sgd", [value(name, TensorProto.FLOAT, shapes.get(name, ["k"])) for name in names],
+                             [value(name, TensorProto.FLOAT, ["k"]) for name in ("next", "m_next")],
+                             [numpy_helper.from_array(np.array(0.5, np.float32), "half")])
+    onnx.save(helper.make_model(rule, opset_imports=opset, ir_version=9), folder / "rule.onnx")
+    rng = np.random.default_rng(0)
+    np.savez(folder / "d.npz", **{name: rng.normal(size=(4, 3)).astype(np.float32) for name in ("x", "labels")})
 
 
-def numbers(folder):
-    """Of all float tensors of the newest checkpoint."""
-    return {name: floats_of(entry) for name, entry in tensors_of(folder).items() if entry[0] == "F32"}
-
-
-def test_lion(tmp_path, monkeypatch):
-    lion = make_lion(tmp_path, monkeypatch)
-    data = write_random(tmp_path / "d.npz", 16)
-    flags = ["--data", data, "--loss", "cross_entropy", "--batch-size", 16, "--no-shuffle", "--steps", 1]
-    run("train", MLP, *flags, "--optimizer", "sgd", "--lr", 1, "--out", tmp_path / "sgd")
-    run("train", MLP, *flags, "--optimizer", lion, "--lr", LR, "--out", tmp_path / "lion")
-    start = {i.name: numpy_helper.to_array(i).reshape(-1) for i in onnx.load(MLP).graph.initializer}
-    after, moved = numbers(tmp_path / "lion"), numbers(tmp_path / "sgd")
-    weights = [name for name in start if name + ".m" in after]
-    assert len(weights) == 6
-    for name in weights:
-        gradient = start[name] - moved[name]
-        assert np.abs(after[name + ".m"] - 0.01 * gradient).max() < 1e-7
-        wanted = start[name] - LR * (np.sign(gradient) + 0.1 * start[name])
-        clear = np.abs(gradient) > 1e-5
-        assert clear.any()
-        assert np.abs(after[name] - wanted)[clear].max() < 1e-6
+def test_a_run_keeps_the_file(tmp_path):
+    write_case(tmp_path)
+    words = ["train", "m.onnx", "--data", "d.npz", "--loss", "mse", "--batch-size", 4, "--lr", 0.5]
+    run(*words, "--steps", 3, "--optimizer", "sgd", "--momentum", 0.5, "--out", "known", cwd=tmp_path)
+    run(*words, "--steps", 2, "--optimizer", "rule.onnx", "--out", "run", cwd=tmp_path)
+    (tmp_path / "rule.onnx").unlink()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    run("train", "--resume", "--out", "moved", "--steps", 3, cwd=tmp_path)
+    got, wanted = ([line["loss"] for line in metrics(tmp_path / name)] for name in ("moved", "known"))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    json.loads(run("eval", "moved", "--data", "d.npz", "--json", cwd=tmp_path).stdout)
+    rule = tmp_path / "moved" / "optimizer" / "rule.onnx"
+    rule.write_bytes(rule.read_bytes() + b"\0")
+    done = run("train", "--resume", "--out", "moved", "--steps", 4, cwd=tmp_path, code=1)
+    assert "optimizer/rule.onnx] is not the file that the run was started with" in done.stderr

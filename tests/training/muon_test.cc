@@ -106,6 +106,35 @@ TEST(MuonSessions, RestoredRunsGoOnWithTheSameBits) {
   }
 }
 
+// Muon's matrices leave AdamW's moments behind, and the reverse.
+TEST(MuonSessions, AChangeOfOptimizerDropsTheOtherMoments) {
+  TempDir dir;
+  SessionOptions options = MuonOptions(WriteMlp(dir, false));
+  std::string before = "adamw";
+  for (const auto& [kind, moments] :
+       {std::pair("muon",
+                  "`optimizer=muon`: 2 moments of the optimizer before "
+                  "are dropped"),
+        std::pair("adamw",
+                  "`optimizer=adamw`: 1 moments of the optimizer "
+                  "before are dropped")}) {
+    options.optimizer.kind = before;
+    auto begun = TrainingSession::Create(options);
+    begun->Step(Batch(1), 1e-2);
+    begun->Save(dir / before);
+    options.optimizer.kind = kind;
+    auto other = TrainingSession::Create(options);
+    other->Restore(dir / before);
+    const std::string remark = other->Step(Batch(2), 1e-2).remark;
+    EXPECT_NE(remark.find(moments), std::string::npos) << remark;
+    const TensorMap state = MuonState(*other);
+    EXPECT_EQ(state.contains("fc.weight.exp_avg"), before == "muon");
+    EXPECT_EQ(state.contains("fc.weight.momentum_buffer"), before == "adamw");
+    EXPECT_TRUE(state.contains("out.weight.exp_avg"));
+    before = kind;
+  }
+}
+
 TEST(MuonSessions, ReleasedGradientsKeepAllBits) {
   TempDir dir;
   SessionOptions options = MuonOptions(WriteMlp(dir, false));

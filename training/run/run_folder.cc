@@ -26,6 +26,9 @@ namespace fs = std::filesystem;
 
 constexpr int kRunFormat = 2;
 
+// KeptModels' names. Each model lies in a folder of its name.
+constexpr const char* kOthers[] = {"loss", "optimizer"};
+
 const char* NameOf(fs::file_type type) {
   return type == fs::file_type::symlink     ? "a link"
          : type == fs::file_type::directory ? "a folder"
@@ -45,13 +48,15 @@ std::string ConfigChecksum(nlohmann::json json) {
 // Errors: a word that config.json can't hold. JSON is UTF-8; names of files
 // need not be.
 void RequireUtf8(const std::string& folder, const std::string& model,
-                 const std::string& loss, const RunSettings& settings) {
+                 const KeptModels& others, const RunSettings& settings) {
   auto require = [&](const std::string& of, const std::string& word) {
     Check(IsUtf8(word), "[", folder, "/config.json] can't hold ", of, " \"",
           word, "\": expected UTF-8, got other bytes; use another name");
   };
   require("the model", fs::path(model).filename().string());
-  require("`loss`", fs::path(loss).filename().string());
+  for (const auto& [option, file] : others) {
+    require("`" + option + "`", fs::path(file).filename().string());
+  }
   for (const auto& [flag, words] : settings) {
     for (const std::string& word : words) require(flag, word);
   }
@@ -128,6 +133,7 @@ void RunFolder::CheckPlain() const {
       {"config.json", kFile}, {"metrics.jsonl", kFile},      {"latest", kFile},
       {"model", kFolder},     {"checkpoints", kFolder},      {"best", kFolder},
       {"best/latest", kFile}, {"best/checkpoints", kFolder}, {"loss", kFolder},
+      {"optimizer", kFolder},
   };
   for (const auto& [name, expected] : kept) {
     std::string path = path_ + "/" + name;
@@ -153,7 +159,7 @@ RunConfig RunFolder::Load() const {
                                bytes.size, 3, refused);
   Check(json.is_object(), refused, ", got something else");
   RunConfig config;
-  std::string loss_crc;
+  std::map<std::string, std::string> crcs;  // by the path
   try {
     const int format = json.at("format").get<int>();
     Check(format == kRunFormat, refused, " of format ", kRunFormat, ", got ",
@@ -169,9 +175,10 @@ RunConfig RunFolder::Load() const {
     };
     config.model = copy("model");
     config.crc = json.at("model").at("crc32").get<std::string>();
-    if (json.contains("loss")) {
-      config.loss = copy("loss");
-      loss_crc = json.at("loss").at("crc32").get<std::string>();
+    for (const char* kind : kOthers) {
+      if (!json.contains(kind)) continue;
+      const std::string path = config.others[kind] = copy(kind);
+      crcs[path] = json.at(kind).at("crc32").get<std::string>();
     }
     config.settings = json.at("flags").get<RunSettings>();
     if (json.contains("files")) config.files = json["files"].get<FileMarks>();
@@ -188,7 +195,7 @@ RunConfig RunFolder::Load() const {
           "] is not the file that the run was started with");
   };
   require(config.model, config.crc);
-  if (!config.loss.empty()) require(config.loss, loss_crc);
+  for (const auto& [path, crc] : crcs) require(path, crc);
   return config;
 }
 
@@ -238,10 +245,10 @@ std::string RunFolder::Copy(const std::string& file, const char* name,
 
 void RunFolder::Write(const std::string& model, const RunSettings& settings,
                       const ExternalCopyObserver& observer,
-                      const FileMarks& files, const std::string& loss,
+                      const FileMarks& files, const KeptModels& others,
                       bool may_miss) {
   try {
-    WriteAll(model, settings, observer, files, loss, may_miss);
+    WriteAll(model, settings, observer, files, others, may_miss);
   } catch (...) {
     std::error_code none;
     if (made_) fs::remove(path_, none);  // if it is empty
@@ -251,9 +258,9 @@ void RunFolder::Write(const std::string& model, const RunSettings& settings,
 
 void RunFolder::WriteAll(const std::string& model, const RunSettings& settings,
                          const ExternalCopyObserver& observer,
-                         const FileMarks& files, const std::string& loss,
+                         const FileMarks& files, const KeptModels& others,
                          bool may_miss) {
-  RequireUtf8(path_, model, loss, settings);
+  RequireUtf8(path_, model, others, settings);
   auto entry = [&](const std::string& file, const char* name) {
     std::string copy = Copy(file, name, observer, may_miss);
     return nlohmann::ordered_json{
@@ -265,7 +272,9 @@ void RunFolder::WriteAll(const std::string& model, const RunSettings& settings,
       {"program", "onnx-fp8 " ONNX_FP8_VERSION},
       {"model", entry(model, "model")},
   };
-  if (!loss.empty()) json["loss"] = entry(loss, "loss");
+  for (const auto& [name, file] : others) {
+    json[name] = entry(file, name.c_str());
+  }
   json["flags"] = nlohmann::ordered_json::object();
   for (const auto& [name, words] : settings) json["flags"][name] = words;
   if (!files.empty()) json["files"] = files;

@@ -456,8 +456,8 @@ class Session : public TrainingSession {
     std::string dropped;
     if (!model_.step) {
       const SourceMap weights = Weights();
-      dropped =
-          DropUnkept(weights, *model_.graph, options_.optimizer, checkpoint);
+      dropped = DropUnkept(weights, *model_.graph, options_.optimizer,
+                           source_.of_rest, checkpoint);
       CheckMoments(*checkpoint, weights, options_.optimizer, folder);
     }
     TakeParts(checkpoint, sharded_);

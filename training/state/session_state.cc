@@ -173,14 +173,19 @@ void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
 }
 
 std::string DropUnkept(const SourceMap& weights, const Graph& model,
-                       const OptimizerSpec& spec, Checkpoint* checkpoint) {
-  const std::vector<std::string> kept = MomentsOf(spec);
+                       const OptimizerSpec& spec,
+                       const std::set<std::string>& of_rest,
+                       Checkpoint* checkpoint) {
+  const std::vector<std::string> own = MomentsOf(spec, false),
+                                 rest = of_rest.empty() ? own
+                                                        : MomentsOf(spec, true);
   const auto drop = [&](const std::string& hint) {
     const std::string name = StateName(model, hint);
     return checkpoint->state.erase(name) + checkpoint->shards.erase(name);
   };
   size_t moments = 0, averages = 0;
   for (const auto& [weight, source] : weights) {
+    const auto& kept = of_rest.contains(weight) ? rest : own;
     for (const char* moment : kMoments) {
       if (std::ranges::count(kept, moment) > 0) continue;
       const std::string hint = weight + "." + moment;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,11 +58,13 @@ void CheckWeights(const Checkpoint& checkpoint, const SourceMap& kept,
 void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
                   const OptimizerSpec& spec, const std::string& where);
 // Takes out of the checkpoint moments of these weights that the optimizer of
-// `spec` does not keep, and averages if it keeps none: nothing would change
-// them any more. Returns a remark about them; "": there are none. `model`:
-// names them.
+// `spec` does not keep of them, and averages if it keeps none: nothing would
+// change them any more. Returns a remark about them; "": there are none.
+// `of_rest`: the weights that RestOf the spec updates; `model`: names them.
 std::string DropUnkept(const SourceMap& weights, const Graph& model,
-                       const OptimizerSpec& spec, Checkpoint* checkpoint);
+                       const OptimizerSpec& spec,
+                       const std::set<std::string>& of_rest,
+                       Checkpoint* checkpoint);
 // All tensors of the checkpoint become the parts that this rank keeps, in
 // checkpoint->state.
 void TakeParts(Checkpoint* checkpoint, const ShardedState& sharded);

@@ -163,10 +163,12 @@ std::string TakenNote(const OptimizerSpec& spec,
                       const std::map<std::string, TakenAs>& taken,
                       const ParameterNames& names) {
   if (IsOptimizerFile(spec.kind)) {
-    const std::vector<std::string> states = MomentsOf(spec);
+    const auto rule = ReadOptimizerFile(spec.kind);
+    const std::vector<std::string> states = StatesOf(*rule);
     return Concat("`optimizer=", spec.kind, "`: ", states.size(),
                   " states of each trained tensor",
-                  states.empty() ? "" : ": " + Joined(states));
+                  states.empty() ? "" : ": " + Joined(states),
+                  ReadsRate(*rule) ? "" : "; it reads no learning rate");
   }
   if (taken.empty()) return "";
   std::map<TakenAs, std::vector<std::string>> lists;

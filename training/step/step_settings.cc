@@ -153,16 +153,16 @@ constexpr Setting kSettings[] = {
     {"grad_accum_by", [](Options o) { return o.grad_accum_by; }},
 };
 
-// Options that steps of older versions do not name, because they had none.
-bool IsNewer(std::string_view option) {
-  return option == "class_axis" || option == "ignore_index" ||
-         option == "label_smoothing" || option == "class_weights" ||
-         option == "delta" || option == "release_gradients" ||
-         option == "moments" || option == "master" || option == "decay" ||
-         option == "ema" || option == "segment_ids" ||
-         option == "grad_accum_by" || option == "muon_for" ||
-         option == "muon_nesterov" || option == "adjust_lr_fn" ||
-         option == "ns_steps" || option == "ns_coefficients";
+// Settings that steps of older versions do not name, because they had none.
+bool IsNewer(std::string_view setting) {
+  return setting == "class_axis" || setting == "ignore_index" ||
+         setting == "label_smoothing" || setting == "class_weights" ||
+         setting == "delta" || setting == "release_gradients" ||
+         setting == "moments" || setting == "master" || setting == "decay" ||
+         setting == "ema" || setting == "segment_ids" ||
+         setting == "grad_accum_by" || setting == "muon_for" ||
+         setting == "muon_nesterov" || setting == "adjust_lr_fn" ||
+         setting == "ns_steps" || setting == "ns_coefficients";
 }
 
 constexpr char kAdvice[] =

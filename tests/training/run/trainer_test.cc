@@ -399,6 +399,20 @@ TEST_F(TrainerTest, FolderKeepsTheSettings) {
               "another process trains in this folder");
 }
 
+TEST_F(TrainerTest, FolderKeepsOtherModels) {
+  RunFolder folder(spec_.folder);
+  folder.Lock();
+  folder.Write(options_.model, {}, {}, {}, {{"optimizer", options_.model}});
+  const RunConfig config = folder.Load();
+  EXPECT_EQ(config.others.size(), 1u);
+  const std::string copy = config.others.at("optimizer");
+  EXPECT_TRUE(copy.starts_with(spec_.folder + "/optimizer/")) << copy;
+  EXPECT_EQ(FileCrc(copy), FileCrc(options_.model));
+  std::ofstream(copy, std::ios::app) << '\n';
+  ExpectError([&] { folder.Load(); },
+              "is not the file that the run was started with");
+}
+
 // The lock is the job's: it lasts as long as the last of its processes.
 TEST_F(TrainerTest, ProcessesOfAJobShareTheFolder) {
   std::optional<RunFolder> first(spec_.folder), second(spec_.folder);
