@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/input_file.h"
 #include "base/shallow_json.h"
+#include "data/shard_name.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -17,13 +19,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMostBytes = 100'000'000;
 constexpr int kMostDepth = 8;  // others may add entries
-
-// A file beside the index, never elsewhere: the index may come from anybody.
-bool IsPlainName(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
-}
+constexpr std::string_view kTokenSuffix = ".bin";
 
 Json ReadObject(const std::string& path, const std::string& expected) {
   const std::string text = ReadText(path, kMostBytes);
@@ -67,10 +63,9 @@ std::vector<std::string> ReadTokenIndex(const std::string& path, DType dtype) {
           "] expected shards with a string file and a number tokens, got "
           "another one at ",
           files.size());
-    const std::string name = shard["file"].get<std::string>();
-    Check(IsPlainName(name), "[", path,
-          "] expected names of files in the index' folder as shards, got \"",
-          name, "\"");
+    const std::string name = ShardName(shard["file"], path);
+    Check(name.ends_with(kTokenSuffix), "[", path, "] expected token files (",
+          kTokenSuffix, ") as shards, got \"", name, "\"");
     Check(names.insert(name).second, "[", path,
           "] expected every shard once, got \"", name, "\" twice");
     files.push_back(

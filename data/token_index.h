@@ -16,8 +16,9 @@ namespace onnx_fp8 {
 inline constexpr char kTokenIndex[] = "index.json";
 
 // The paths of the shards, in the order of the index. Errors: another form,
-// another type of tokens than `dtype`, no shards, a shard twice or outside the
-// folder, a file that is missing or holds another number of tokens.
+// another type of tokens than `dtype`, no shards, a shard twice, outside the
+// folder or not named .bin, a file that is missing or holds another number of
+// tokens.
 std::vector<std::string> ReadTokenIndex(const std::string& path, DType dtype);
 
 }  // namespace onnx_fp8

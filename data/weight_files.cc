@@ -10,6 +10,7 @@
 #include "base/input_file.h"
 #include "base/shallow_json.h"
 #include "data/safetensors.h"
+#include "data/shard_name.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -42,20 +43,6 @@ Json ReadWeightMap(const std::string& path) {
             index[kWeightMap].is_object(),
         expected);
   return std::move(index[kWeightMap]);
-}
-
-// A file beside the index, never elsewhere: the index may come from anybody.
-// (The file may be a link, as in the cache of huggingface_hub.)
-std::string ShardName(const Json& value, const std::string& index) {
-  const std::string name =
-      value.is_string() ? value.get<std::string>() : std::string();
-  const bool plain = name.find('/') == std::string::npos &&
-                     name.find('\0') == std::string::npos && !name.empty() &&
-                     name != "." && name != "..";
-  Check(plain, "[", index,
-        "] expected names of files in the index' folder as shards, got ",
-        value.is_string() ? "\"" + name + "\"" : value.type_name());
-  return name;
 }
 
 void AddFile(const std::string& path, WeightFiles* all) {

@@ -4,6 +4,8 @@ import inspect
 import itertools
 import os
 
+import numpy as np
+
 from ._arrays import to_core
 from ._errors import Error, OptionError
 from ._prefetch import Prefetch
@@ -25,6 +27,19 @@ class _Passes:
 
     def __iter__(self):
         return self._function()
+
+
+def _own(array):
+    if isinstance(array, np.ndarray):
+        return array.copy()
+    return array.clone() if hasattr(array, "clone") else array  # PyTorch's
+
+
+def _owned(batch):
+    """The batch with arrays of its own: an iterable may fill the memory of one batch with the next one."""
+    if hasattr(batch, "items"):
+        return {name: _own(array) for name, array in batch.items()}
+    return [_own(array) for array in batch] if isinstance(batch, (tuple, list)) else batch
 
 
 class Batches:
@@ -49,7 +64,7 @@ class Batches:
                 raise OptionError(f"`{name}`: expected an iterable with an end, got a function")
             return
         try:
-            given = iter(batches)
+            given = self._pass()
         except TypeError:
             raise OptionError(f"`{name}`: expected files, a dict of arrays or an iterable of batches, got "
                               f"{type(batches).__name__}") from None
@@ -76,13 +91,17 @@ class Batches:
             self._next.close()
         self._next = None
 
+    def _pass(self):
+        given = iter(self._given)
+        return given if isinstance(self._given, (list, tuple)) else map(_owned, given)
+
     def _begin(self, batches):
         self.close()
         self._next = Prefetch(batches, self._ahead, self._name) if self._ahead else batches
 
     def _call(self, index):
         if index != self._index:
-            self._begin(map(self._function, itertools.count(index)))
+            self._begin(map(_owned, map(self._function, itertools.count(index))))
         self._index = index + 1
         for batch in self._next:
             return batch
@@ -95,7 +114,7 @@ class Batches:
             for batch in self._next:
                 self._drawn += 1
                 return batch
-            self._begin(iter(self._given))  # the next pass
+            self._begin(self._pass())
         raise Error(f"[{self._name}] expected more batches, got {self._drawn}: a generator gives its batches once; a list, "
                     "a generator function or a DataLoader gives them again")
 

@@ -10,21 +10,41 @@ _LABELS = ("label", "label_ids")  # as transformers' default_data_collator takes
 _DATA = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
 
 
+def _is_sequence(row):
+    return getattr(row, "ndim", 1 if isinstance(row, (list, tuple)) else 0) > 0
+
+
 def _lengths(rows):
     """How long the sequence of each row is; None if a row is a number."""
     if isinstance(rows, (list, tuple)):
-        return [len(row) for row in rows] if all(map(np.ndim, rows)) else None
+        return [len(row) for row in rows] if all(map(_is_sequence, rows)) else None
     return [rows.shape[1]] * rows.shape[0] if getattr(rows, "ndim", 0) > 1 else None
 
 
 def _is_ragged(rows):
-    return isinstance(rows, (list, tuple)) and all(hasattr(row, "__len__") for row in rows) and len(set(map(len, rows))) > 1
+    return isinstance(rows, (list, tuple)) and all(map(_is_sequence, rows)) and len(set(map(len, rows))) > 1
+
+
+def _array(row):
+    array = np.asarray(row)
+    return array.astype(np.int64) if isinstance(row, list) and not row else array  # numpy takes it as floats
+
+
+def _arrays(name, rows, where):
+    try:
+        return [_array(row) for row in rows]
+    except (ValueError, TypeError, RuntimeError):  # lists of other lengths in a row, a tensor of a device
+        raise Error(f"[{where}] expected arrays of numbers as rows of {name}, got rows that are none") from None
+
+
+def _are_integers(rows):
+    return all(row.ndim == 1 and row.dtype.kind in "biu" for row in rows)
 
 
 def _integers(name, rows, where):
     """The rows as integers; None if they are floats or have more axes."""
-    rows = [np.asarray(row) for row in rows]
-    if all(row.ndim == 1 and row.dtype.kind in "biu" for row in rows):
+    rows = _arrays(name, rows, where)
+    if _are_integers(rows):
         return rows
     if _is_ragged(rows):
         raise Error(f"[{where}] expected integers in {name}, whose rows have other lengths, got "
@@ -42,6 +62,8 @@ class Columns:
     def __init__(self, where, columns=None, label="labels", pad_to=None, pad_id=0, shift_labels=False):
         self._where, self._label, self._given = where, label, dict(columns or {})
         self._buckets = _buckets(pad_to)
+        if not _is_integer(pad_id):
+            raise OptionError(f"`pad_id`: expected an integer, got {pad_id!r}")
         self._pad_id, self._shifts = pad_id, shift_labels
         self._told = set()
 
@@ -104,17 +126,20 @@ class Columns:
         rows = batch[source]
         mask = batch.get("attention_mask")
         shifted = []
-        for i in range(len(rows)):
-            row = np.asarray(rows[i]).astype(np.int64)
-            if row.ndim != 1:
-                raise Error(f"[{self._where}] expected one number for each token of {source}, got rows of shape {row.shape}")
+        arrays = _arrays(source, rows, self._where)
+        if not _are_integers(arrays):
+            got = next(row for row in arrays if not _are_integers([row]))
+            raise Error(f"[{self._where}] expected one integer for each token of {source}, got rows of {got.dtype} and shape "
+                        f"{got.shape}")
+        for i, array in enumerate(arrays):
+            row = array.astype(np.int64)
             if mask is not None:
                 seen = np.asarray(mask[i])
                 if seen.shape != row.shape:
                     raise Error(f"[{self._where}] expected attention_mask as long as {source}, got {seen.shape} and {row.shape}")
                 row = np.where(seen != 0, row, IGNORED)
-            shifted.append(np.append(row[1:], IGNORED))
-        batch[self._label] = shifted if isinstance(rows, list) else np.stack(shifted)
+            shifted.append(np.append(row[1:], IGNORED)[:len(row)])
+        batch[self._label] = shifted if isinstance(rows, (list, tuple)) else np.stack(shifted)
 
     def _pad(self, batch, names):
         rows = {name: _integers(name, batch[name], self._where) for name in batch if _lengths(batch[name])}
@@ -141,16 +166,20 @@ class Columns:
     def _padded(self, name, rows, bucket):
         fill = IGNORED if name == self._label else 0 if name == "attention_mask" else self._pad_id
         dtype = np.result_type(*{row.dtype for row in rows})
-        padded = np.full((len(rows), bucket), fill, np.int64 if fill < 0 else dtype)
+        padded = np.full((len(rows), bucket), fill, np.int64 if fill < 0 else np.promote_types(dtype, np.min_scalar_type(fill)))
         for to, row in zip(padded, rows):
             to[:len(row)] = row
         return padded
+
+
+def _is_integer(value):
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _buckets(pad_to):
     if pad_to is None:
         return []
     given = list(pad_to) if isinstance(pad_to, (list, tuple, range)) else [pad_to]
-    if not given or any(isinstance(b, bool) or not isinstance(b, (int, np.integer)) or b < 1 for b in given):
+    if not given or any(not _is_integer(b) or b < 1 for b in given):
         raise OptionError(f"`pad_to`: expected lengths of at least 1, got {pad_to!r}")
     return sorted(int(b) for b in given)

@@ -98,6 +98,9 @@ TEST_F(DataFilesTest, AnIndexThatDoesNotFitIsNamed) {
     expect(IndexOf(Concat("{\"file\": \"", name, "\", \"tokens\": 4}")),
            "expected names of files in the index' folder as shards");
   }
+  Add("a.npy", 8);
+  expect(IndexOf("{\"file\": \"a.npy\", \"tokens\": 4}"),
+         "index.json] expected token files (.bin) as shards, got \"a.npy\"");
   const std::string a = "{\"file\": \"a.bin\", \"tokens\": 4}";
   expect(IndexOf(a + "," + a), "every shard once, got \"a.bin\" twice");
   expect(IndexOf("{\"file\": \"b.bin\", \"tokens\": 4}"),

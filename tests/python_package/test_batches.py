@@ -152,6 +152,31 @@ def test_batches_drawn_ahead_are_the_same(ahead, tmp_path):
     assert threads() == []
 
 
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_an_iterable_may_fill_the_same_arrays_again(ahead, tmp_path):
+    """A step of two batches, and a validation, have each batch as it was when it was drawn."""
+    batches = rows(digits.arrays(), 30, 6)
+
+    def refilled():
+        x, labels = (np.empty_like(batches[0][name]) for name in ("x", "labels"))
+        for batch in batches:
+            x[:], labels[:] = batch["x"], batch["labels"]
+            yield x, labels
+
+    held = {name: np.empty_like(array) for name, array in batches[0].items()}
+
+    def by_index(index):
+        for name, array in held.items():
+            array[:] = batches[index % 6][name]
+        return held
+
+    options = {"steps": 3, "val_every": 3, "grad_accum": 2, "prefetch": ahead}
+    train(tmp_path / "list", batches, batches, **options)
+    for name, given in (("passes", refilled), ("generator", refilled()), ("function", by_index)):
+        train(tmp_path / name, given, refilled(), **options)
+        assert without_speed(tmp_path / name) == without_speed(tmp_path / "list")
+
+
 def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("onnx_fp8")]
 

@@ -47,6 +47,40 @@ def rows(*paths, **options):
     return Rows(Files([str(path) for path in paths]), Columns("data", **options))
 
 
+ROW_NONE = "[data] expected arrays of numbers as rows of ids, got rows that are none"
+BATCHES = [
+    ({"ids": [[[1, 2], [3]], [[1, 2], [3]]]}, {}, ROW_NONE),
+    ({"ids": 3}, {"shift_labels": True}, ROW_NONE),
+    ({"ids": [[1, 2], [0.5]]}, {"shift_labels": True}, "[data] expected one integer for each token of ids, got rows of float64 "
+     "and shape (1,)"),
+    ({"ids": np.zeros((2, 3, 4), int)}, {"shift_labels": True}, "got rows of int64 and shape (3, 4)"),
+]
+
+
+@pytest.mark.parametrize("batch, options, text", BATCHES)
+def test_rows_that_are_no_sequences_are_named(batch, options, text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", onnx_fp8.Note)
+        with pytest.raises(onnx_fp8.Error, match=re.escape(text)):
+            Columns("data", pad_to=4, **options).finished(batch, ["ids", "labels"])
+
+
+def test_padding_has_its_own_number():
+    """It may be larger than the dtype of the tokens holds."""
+    narrow = [np.array([1, 2], np.uint8), np.array([3], np.uint8)]
+    padded = Columns("data", pad_to=3, pad_id=300).finished({"ids": narrow}, ["ids"])
+    assert padded["ids"].tolist() == [[1, 2, 300], [3, 300, 300]]
+    with pytest.raises(onnx_fp8.OptionError, match="`pad_id`: expected an integer, got 1.5"):
+        Columns("data", pad_to=3, pad_id=1.5)
+
+
+def test_an_empty_row_is_padding_alone():
+    columns = Columns("data", pad_to=2, shift_labels=True)
+    with pytest.warns(onnx_fp8.Note, match="shifted by one"):
+        batch = columns.finished({"ids": ([], [5, 6])}, ["ids", "labels"])
+    assert batch["ids"].tolist() == [[0, 0], [5, 6]] and batch["labels"].tolist() == [[-100, -100], [6, -100]]
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "stream.arrow", "a.feather"])
 def test_rows_of_files_are_padded_to_the_bucket(name, tmp_path):
     path = write(table(), tmp_path / name)

@@ -404,6 +404,11 @@ Checkpoint ReadCheckpointFiles(const std::string& folder,
   if (checkpoint.frozen_file) {
     checkpoint.frozen = ReadFrozenFile(*checkpoint.frozen_file);
   }
+  for (const auto& [name, source] : checkpoint.frozen) {
+    Check(!manifest["tensors"].contains(name), "[", folder, kManifestFile,
+          "] expected every tensor in one file, got \"", name, "\", which ",
+          checkpoint.frozen_file->path, " holds too");
+  }
   return checkpoint;
 }
 

@@ -37,7 +37,9 @@ void FrozenWeights::Take(Checkpoint* checkpoint) {
       source = SourceOfMapped(own.mapped());
     }
   }
-  file_ = in_file ? checkpoint->frozen_file : std::nullopt;
+  // A file with more tensors is another one: a run that goes on may train them.
+  const bool same = in_file && checkpoint->frozen.empty();
+  file_ = same ? checkpoint->frozen_file : std::nullopt;
 }
 
 void FrozenWeights::AddTo(SaveOptions* save) {

@@ -185,6 +185,19 @@ TEST(FrozenFile, LiesBesideTheCheckpoints) {
   }
 }
 
+TEST(FrozenFile, HasNoTensorOfTheStateToo) {
+  TempDir dir;
+  SharedWeights weights(1);
+  weights.tensors.emplace("adapter", Tensor::Zeros(DType::kFloat, {9}));
+  SaveShared(dir.path(), 1, &weights);
+  const std::string error = ErrorOfShared(dir.path());
+  EXPECT_NE(error.find("manifest.json] expected every tensor in one file, got "
+                       "\"adapter\", which " +
+                       weights.file->path + " holds too"),
+            std::string::npos)
+      << error;
+}
+
 TEST(FrozenFile, AFailedSaveLeavesTheLastCheckpointWithItsFile) {
   int n = 1;
   for (bool more = true; more; ++n) {

@@ -89,9 +89,14 @@ TEST(FrozenWeights, KnowTheirFileUntilTheirNumbersChange) {
   // A checkpoint whose file has both.
   Checkpoint checkpoint;
   checkpoint.frozen_file = FrozenFile{"read", ""};
-  checkpoint.frozen = Sources({{"a", other}, {"b", other}, {"c", other}});
+  checkpoint.frozen = Sources({{"a", other}, {"b", other}});
   two.frozen.Take(&checkpoint);
   EXPECT_EQ(file()->path, "read");
+  EXPECT_TRUE(checkpoint.frozen.empty());
+  // One whose file has a weight more, which is trained from now on.
+  checkpoint.frozen = Sources({{"a", other}, {"b", other}, {"c", other}});
+  two.frozen.Take(&checkpoint);
+  EXPECT_FALSE(file().has_value());
   EXPECT_EQ(checkpoint.frozen.size(), 1u);
   // And one whose file has one of them.
   checkpoint.frozen = Sources({{"a", other}});
