@@ -174,6 +174,18 @@ class SegmentMasks {
   std::vector<Value*> masks_;  // for scores of three and of four axes
 };
 
+// The first input of integers with two axes, as tokens have; else the first one
+// with two axes and perhaps more. Null: there is none.
+const Value* RowsOfTokens(const Graph& graph) {
+  const Value* rows = nullptr;
+  for (const Value* input : graph.inputs) {
+    if (!input->shape || input->rank() < 2) continue;
+    if (IsInteger(input->dtype) && input->rank() == 2) return input;
+    if (!rows) rows = input;
+  }
+  return rows;
+}
+
 }  // namespace
 
 bool AddSegmentInput(Graph& graph, const std::string& name) {
@@ -194,18 +206,18 @@ bool AddSegmentInput(Graph& graph, const std::string& name) {
                "one that the model does not have, got ",
                name));
   }
-  for (const Value* input : graph.inputs) {
-    if (!input->shape || input->rank() < 2) continue;
-    Value* segments = graph.AddInput(name, DType::kInt32,
-                                     Shape{input->dim(0), input->dim(1)});
-    if (input->axis_names.size() >= 2) {
-      segments->axis_names = {input->axis_names[0], input->axis_names[1]};
-    }
-    return true;
+  const Value* rows = RowsOfTokens(graph);
+  if (!rows) {
+    throw OptionError(
+        "`segment_ids`: expected a model with an input that has the axes of "
+        "batch and sequence, got none");
   }
-  throw OptionError(
-      "`segment_ids`: expected a model with an input that has the axes of "
-      "batch and sequence, got none");
+  Value* segments =
+      graph.AddInput(name, DType::kInt32, Shape{rows->dim(0), rows->dim(1)});
+  if (rows->axis_names.size() >= 2) {
+    segments->axis_names = {rows->axis_names[0], rows->axis_names[1]};
+  }
+  return true;
 }
 
 void MaskSegments(Graph& graph, const std::string& name,

@@ -12,7 +12,8 @@ namespace onnx_fp8 {
 // apart: (B,T), one number for each document of a row.
 
 // Adds the input, of int32, if the graph has none of that name: its axes are
-// the first two of the first input that has two. Returns whether it did.
+// those of the first input of integers with two axes, else the first two of the
+// first input that has two. Returns whether it did.
 // Errors: OptionError if there is no such input, or the graph's own input of
 // that name is something else.
 bool AddSegmentInput(Graph& graph, const std::string& name);

@@ -56,11 +56,13 @@ class Columns:
     """Names and pads what a batch holds. `columns`: the input for each column that has another name, None for a column
     to leave out. `label`: the input that gets the labels. `pad_to`: lengths of sequences, each one plan of the step: a
     batch gets the shortest one that fits. Labels are padded with -100, attention_mask with 0, other inputs with `pad_id`.
-    `shift_labels`: position i has the label of the next token, as models of transformers shift them.
+    `shift_labels`: position i has the label of the next token, as models of transformers shift them. `segments`: the input
+    that tells the documents of a row apart; none has a label of the next one, and padding is in none.
     """
 
-    def __init__(self, where, columns=None, label="labels", pad_to=None, pad_id=0, shift_labels=False):
+    def __init__(self, where, columns=None, label="labels", pad_to=None, pad_id=0, shift_labels=False, segments=None):
         self._where, self._label, self._given = where, label, dict(columns or {})
+        self._segments = segments
         self._buckets = _buckets(pad_to)
         if not _is_integer(pad_id):
             raise OptionError(f"`pad_id`: expected an integer, got {pad_id!r}")
@@ -124,7 +126,7 @@ class Columns:
             return
         self.tell(f"{self._label} come from {source}, shifted by one: position i has the label of the next token")
         rows = batch[source]
-        mask = batch.get("attention_mask")
+        mask, segments = batch.get("attention_mask"), batch.get(self._segments)
         shifted = []
         arrays = _arrays(source, rows, self._where)
         if not _are_integers(arrays):
@@ -138,7 +140,13 @@ class Columns:
                 if seen.shape != row.shape:
                     raise Error(f"[{self._where}] expected attention_mask as long as {source}, got {seen.shape} and {row.shape}")
                 row = np.where(seen != 0, row, IGNORED)
-            shifted.append(np.append(row[1:], IGNORED)[:len(row)])
+            row = np.append(row[1:], IGNORED)[:len(row)]
+            if segments is not None:
+                own = np.asarray(segments[i])
+                if own.shape != row.shape:
+                    raise Error(f"[{self._where}] expected {self._segments} as long as {source}, got {own.shape} and {row.shape}")
+                row[:-1][own[1:] != own[:-1]] = IGNORED
+            shifted.append(row)
         batch[self._label] = shifted if isinstance(rows, (list, tuple)) else np.stack(shifted)
 
     def _pad(self, batch, names):
@@ -158,12 +166,15 @@ class Columns:
             rows["attention_mask"] = [np.ones(length, np.int64) for length in lengths]
         for name, integers in rows.items():
             if _lengths(integers) == lengths:
-                batch[name] = self._padded(name, integers, bucket)
+                batch[name] = self._padded(name, integers, bucket, "attention_mask" in names)
             elif _is_ragged(integers):
                 raise Error(f"[{self._where}] expected rows of {name} as long as those of {tokens}, got lengths "
                             f"{_lengths(integers)} and {lengths}")
 
-    def _padded(self, name, rows, bucket):
+    def _padded(self, name, rows, bucket, is_hidden):
+        if name == self._segments:
+            return np.array([[*row.tolist(), *[_segment_of_padding(row, is_hidden)] * (bucket - len(row))] for row in rows],
+                            np.int64)
         fill = IGNORED if name == self._label else 0 if name == "attention_mask" else self._pad_id
         dtype = np.result_type(*{row.dtype for row in rows})
         padded = np.full((len(rows), bucket), fill, np.int64 if fill < 0 else np.promote_types(dtype, np.min_scalar_type(fill)))
@@ -174,6 +185,14 @@ class Columns:
 
 def _is_integer(value):
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _segment_of_padding(segments, is_hidden):
+    """A number of its own. Where attention_mask hides padding, the last token's: padding that sees nothing has no
+    probabilities, not even 0."""
+    if not len(segments):
+        return 0
+    return int(segments[-1]) if is_hidden else int(segments.max()) + 1
 
 
 def _buckets(pad_to):

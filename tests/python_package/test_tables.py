@@ -112,6 +112,20 @@ def test_labels_of_the_next_token_leave_the_padding_out(tmp_path):
     assert plain(ragged.rows([0], ["input_ids", "labels"]))["labels"] == [[1, 2, -100, -100]]
 
 
+def test_documents_of_a_row_have_labels_and_padding_of_their_own(tmp_path):
+    documents = [[4, 4, 0, 1, 1], [-1, 3]]
+    path = write(pa.table({"input_ids": [[1, 2, 3, 4, 5], [6, 7]], "documents": documents}), tmp_path / "a.parquet")
+    data = rows(path, segments="documents", pad_to=6, pad_id=9, shift_labels=True)
+    names = ["input_ids", "documents", "labels"]
+    assert plain(data.rows([0, 1], names)) == {"input_ids": [[1, 2, 3, 4, 5, 9], [6, 7, 9, 9, 9, 9]],
+                                               "documents": [[4, 4, 0, 1, 1, 5], [-1, 3, 4, 4, 4, 4]],
+                                               "labels": [[2, -100, -100, 5, -100, -100], [-100] * 6]}
+    # A mask hides the padding from its own document, too.
+    masked = plain(data.rows([0, 1], [*names, "attention_mask"]))
+    assert masked["documents"] == [[4, 4, 0, 1, 1, 1], [-1, 3, 3, 3, 3, 3]]
+    assert masked["attention_mask"] == [[1, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0]]
+
+
 def test_it_is_told_which_column_goes_where(tmp_path):
     path = write(table(label=range(6), text=["a"] * 6), tmp_path / "a.parquet")
     with warnings.catch_warnings(record=True) as caught:

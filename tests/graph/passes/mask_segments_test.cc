@@ -308,6 +308,17 @@ output y
       << error;
 }
 
+TEST(AddSegmentInput, TakesTheAxesOfTokensBeforeOthers) {
+  auto graph = ParseGraph(R"(graph "g" opset 24
+input mask: float[2,1,3,3]
+input ids: int64[2,3]
+y: int64[2,3] = Identity(ids)
+output y
+)");
+  EXPECT_TRUE(AddSegmentInput(*graph, "segments"));
+  EXPECT_EQ(graph->Find("segments")->shape, (Shape{2, 3}));
+}
+
 TEST(AddSegmentInput, TakesTheAxesOfTheFirstInput) {
   auto graph = ParseGraph(R"(graph "g" opset 24
 input flag: int64[]
