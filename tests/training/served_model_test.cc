@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,18 @@ TEST(ServedModel, AnOnnxFileComputesWhatAnEvaluationComputes) {
   }
 }
 
+TEST(ServedModel, RoundingOfAForwardIsSaid) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
+  options.dtype = DType::kBFloat16;
+  auto session = AfterTwoSteps(options);
+  const auto remarks = session->ExportServed(
+      {.format = ServedFormat::kOnnxFp8, .path = dir / "served.onnx"});
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_NE(remarks[0].find("scores differ from an evaluation's"),
+            std::string::npos);
+}
+
 TEST(ServedModel, ALayerThatAFolderCannotHoldStaysAndIsNamed) {
   const TempDir dir;
   SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
@@ -168,6 +181,20 @@ TEST(ServedModel, ALayerThatAFolderCannotHoldStaysAndIsNamed) {
                         session->ReadWeights().at("out.weight")));
   EXPECT_NE(ReadText(dir / "out/config.json").find("\"out\""),
             std::string::npos);
+}
+
+TEST(ServedModel, AFolderWithoutCodesIsRefused) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
+  options.recipe = ParseRecipe("rowwise,w:dyn_row_e5m2_p2");
+  auto session = AfterTwoSteps(options);
+  ExpectError(
+      [&] {
+        session->ExportServed(
+            {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+      },
+      "expected a layer whose codes a folder can hold, got none");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }
 
 TEST(ServedModel, HalvesAndRunsWithoutFp8) {
