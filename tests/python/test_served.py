@@ -64,7 +64,7 @@ def test_rows_have_powers_of_two(tmp_path):
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert (config["model_type"], config["torch_dtype"]) == ("digits", "float32")
     quantization = config["quantization_config"]
-    assert (quantization["quant_method"], quantization["ignore"]) == ("compressed-tensors", ["head"])
+    assert (quantization["quant_method"], quantization["ignore"]) == ("compressed-tensors", ["head", "norm"])
     assert quantization["config_groups"]["group_0"]["weights"]["strategy"] == "channel"
     assert (tmp_path / "out/tokenizer_config.json").read_text() == "{}"
     again = run("export", tmp_path / "run", "-o", tmp_path / "out", "--format", "hf-fp8", code=1).stderr

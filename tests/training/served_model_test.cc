@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -92,25 +93,41 @@ std::vector<Tensor> Quantized(const std::string& recipe, const Tensor& w,
   Fail("no kept scale of ", name);
 }
 
+// The model of WriteTorchMlp, trained, as a folder.
+void ExpectCodesOfQuantizers(const std::string& recipe, DType dtype) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), recipe);
+  options.primary_weights = "fp8";
+  options.dtype = dtype;
+  auto session = AfterTwoSteps(options);
+  session->ExportServed(
+      {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+  const WeightFiles read = ReadWeightFiles(dir / "out");
+  EXPECT_EQ(read.tensors.size(), 4u);
+  const TensorMap weights = session->ReadWeights();
+  for (const char* module : {"fc", "out"}) {
+    const std::string name = Concat(module, ".weight");
+    const Tensor rounded =
+        ConvertTo(ConvertTo(weights.at(name), dtype), DType::kFloat);
+    const auto made = Quantized(recipe, rounded, *session, name);
+    EXPECT_TRUE(Identical(read.tensors.at(name), made[0])) << module;
+    const Tensor& scale = read.tensors.at(Concat(module, ".weight_scale"));
+    EXPECT_TRUE(Identical(scale.Reshaped(made[1].shape()), made[1]));
+  }
+}
+
 TEST(ServedModel, AFolderHasTheCodesOfTheQuantizers) {
   for (const char* recipe : {"tensorwise", "rowwise", "blockwise", "delayed"}) {
     SCOPED_TRACE(recipe);
-    const TempDir dir;
-    SessionOptions options = Options(WriteTorchMlp(dir), recipe);
-    options.primary_weights = "fp8";
-    auto session = AfterTwoSteps(options);
-    session->ExportServed(
-        {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
-    const WeightFiles read = ReadWeightFiles(dir / "out");
-    EXPECT_EQ(read.tensors.size(), 4u);
-    const TensorMap weights = session->ReadWeights();
-    for (const char* module : {"fc", "out"}) {
-      const std::string name = Concat(module, ".weight");
-      const auto made = Quantized(recipe, weights.at(name), *session, name);
-      EXPECT_TRUE(Identical(read.tensors.at(name), made[0])) << module;
-      const Tensor& scale = read.tensors.at(Concat(module, ".weight_scale"));
-      EXPECT_TRUE(Identical(scale.Reshaped(made[1].shape()), made[1]));
-    }
+    ExpectCodesOfQuantizers(recipe, DType::kFloat);
+  }
+}
+
+// Autocast rounds the transposes of the weights.
+TEST(ServedModel, AFolderHasTheCodesOfRoundedWeights) {
+  for (const char* recipe : {"rowwise", "delayed"}) {
+    SCOPED_TRACE(recipe);
+    ExpectCodesOfQuantizers(recipe, DType::kBFloat16);
   }
 }
 
@@ -137,6 +154,18 @@ TEST(ServedModel, AnOnnxFileComputesWhatAnEvaluationComputes) {
   }
 }
 
+TEST(ServedModel, RoundingOfAForwardIsSaid) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
+  options.dtype = DType::kBFloat16;
+  auto session = AfterTwoSteps(options);
+  const auto remarks = session->ExportServed(
+      {.format = ServedFormat::kOnnxFp8, .path = dir / "served.onnx"});
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_NE(remarks[0].find("scores differ from an evaluation's"),
+            std::string::npos);
+}
+
 TEST(ServedModel, ALayerThatAFolderCannotHoldStaysAndIsNamed) {
   const TempDir dir;
   SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
@@ -152,6 +181,20 @@ TEST(ServedModel, ALayerThatAFolderCannotHoldStaysAndIsNamed) {
                         session->ReadWeights().at("out.weight")));
   EXPECT_NE(ReadText(dir / "out/config.json").find("\"out\""),
             std::string::npos);
+}
+
+TEST(ServedModel, AFolderWithoutCodesIsRefused) {
+  const TempDir dir;
+  SessionOptions options = Options(WriteTorchMlp(dir), "rowwise");
+  options.recipe = ParseRecipe("rowwise,w:dyn_row_e5m2_p2");
+  auto session = AfterTwoSteps(options);
+  ExpectError(
+      [&] {
+        session->ExportServed(
+            {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+      },
+      "expected a layer whose codes a folder can hold, got none");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }
 
 TEST(ServedModel, HalvesAndRunsWithoutFp8) {

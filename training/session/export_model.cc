@@ -76,6 +76,25 @@ void Append(std::vector<std::string> more, std::vector<std::string>* remarks) {
   std::ranges::move(more, std::back_inserter(*remarks));
 }
 
+// In which ways a forward with codes differs from an evaluation of the run.
+std::vector<std::string> ForwardRemarks(const SessionOptions& options) {
+  std::vector<std::string> remarks;
+  if (!options.segment_ids.empty()) {
+    remarks.push_back(
+        Concat("a row of the forward is one document: it does not read "
+               "`segment_ids` ",
+               options.segment_ids));
+  }
+  if (options.dtype != DType::kFloat) {
+    remarks.push_back(
+        Concat("attention and norms are nodes of their own here, with results "
+               "in ",
+               Name(options.dtype),
+               ": scores differ from an evaluation's by their rounding"));
+  }
+  return remarks;
+}
+
 }  // namespace
 
 void ExportModel(const TrainingModel& model, const SourceMap& state,
@@ -134,10 +153,14 @@ std::vector<std::string> WriteServed(ServedSource source,
                                      const StateStore& state, int64_t batches,
                                      const ServedFiles& files) {
   const TrainingModel& model = source.model;
+  const SessionOptions& options = source.options;
   const bool halves = files.format == ServedFormat::kBFloat16;
   std::vector<std::string> remarks;
   SourceMap arrays = StateDict(model, source.weights, state, batches, &remarks);
-  const DType dtype = halves ? DType::kBFloat16 : source.options.dtype;
+  const DType dtype = halves ? DType::kBFloat16 : options.dtype;
+  if (halves && model.lora) {
+    remarks.push_back("the adapters are merged into the weights in float32");
+  }
   std::optional<ServedModel> served;
   ServedTensors tensors = {.dtype = dtype};
   if (!halves) {
@@ -147,6 +170,7 @@ std::vector<std::string> WriteServed(ServedSource source,
   }
   if (files.format == ServedFormat::kOnnxFp8) {
     served->WriteOnnx(files.path, {files.external_data});
+    Append(ForwardRemarks(options), &remarks);
     return remarks;
   }
   if (served) tensors.layers = served->TakeLayers(&arrays, &remarks);

@@ -2,6 +2,7 @@
 #include "training/step/served_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -27,6 +28,7 @@ ServedGraph GraphOf(const ServedSource& source) {
   const bool merges = source.model.lora.has_value();
   plain.loss.kind.clear();
   plain.lora.clear();
+  plain.segment_ids.clear();  // a served row is one document
   if (merges) plain.train = plain.freeze = {};
   ImportReport report;
   auto graph = ImportModel(plain, ImportFor::kForecast, source.runner, &report);
@@ -237,14 +239,20 @@ std::map<std::string, ServedCodes> ServedModel::TakeLayers(
         "the folder tells servers to measure the inputs of layers; the run's "
         "kept scales of inputs are not in it");
   }
+  std::vector<std::string> stay;
   for (auto& [reason, modules] : left) {
     std::ranges::sort(modules);
     modules.erase(std::unique(modules.begin(), modules.end()), modules.end());
-    remarks->push_back(Concat(
+    stay.push_back(Concat(
         Joined(modules, 8),
         modules.size() == 1 ? " runs in FP8 and is" : " run in FP8 and are",
         " written without codes: ", reason));
   }
+  Check(!layers.empty(), "[", source_.model.graph->file,
+        "] expected a layer whose codes a folder can hold, got none (`format` "
+        "onnx-fp8 holds all): ",
+        Joined(stay));
+  std::ranges::move(stay, std::back_inserter(*remarks));
   return layers;
 }
 

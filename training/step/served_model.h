@@ -45,6 +45,7 @@ class ServedModel {
 
   // Moves the weights of FP8 layers from `state`, a state_dict, to layers that
   // a served folder can hold. Adds remarks about layers whose weights stay.
+  // Errors: all of them stay.
   std::map<std::string, ServedCodes> TakeLayers(
       SourceMap* state, std::vector<std::string>* remarks);
 
