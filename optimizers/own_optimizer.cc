@@ -12,6 +12,7 @@
 #include "graph/onnx/written_file.h"
 #include "optimizers/ema.h"
 #include "optimizers/master_format.h"
+#include "optimizers/update.h"
 
 namespace onnx_fp8 {
 namespace {

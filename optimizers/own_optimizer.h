@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "optimizers/update.h"
 
 namespace onnx_fp8 {
+
+struct OptimizerRow;
 
 // Whether OptimizerSpec::kind is the path of such a model: it ends in .onnx.
 bool IsOptimizerFile(std::string_view kind);

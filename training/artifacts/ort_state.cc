@@ -11,6 +11,7 @@
 #include "graph/moment_shapes.h"
 #include "onnx_fp8/float8.h"
 #include "optimizers/optimizer.h"
+#include "optimizers/own_optimizer.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -116,6 +117,9 @@ TensorMap OptimizerState(const OrtCheckpoint& checkpoint,
 
 void TakeState(const TensorMap& state, const OptimizerSpec& spec,
                const std::string& where, OrtCheckpoint* checkpoint) {
+  const bool fits = RestOf(spec).empty() && !IsOptimizerFile(spec.kind);
+  Check(fits, "[", where, "] expected a run with AdamW or SGD, got ", spec.kind,
+        ", whose state no checkpoint of onnxruntime-training holds");
   auto find = [&](const std::string& name) {
     auto it = state.find(name);
     return it == state.end() ? nullptr : &it->second;

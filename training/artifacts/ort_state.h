@@ -21,7 +21,8 @@ TensorMap OptimizerState(const OrtCheckpoint& checkpoint,
 
 // Gives `checkpoint` the parameters, the moments and the number of updates of
 // `state`, and the learning rate of `spec`. Errors: [where] has a trained
-// parameter that the state lacks, or has in another type.
+// parameter that the state lacks, or has in another type; the state is Muon's,
+// or of an optimizer in a file.
 void TakeState(const TensorMap& state, const OptimizerSpec& spec,
                const std::string& where, OrtCheckpoint* checkpoint);
 

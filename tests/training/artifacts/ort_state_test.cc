@@ -176,5 +176,16 @@ TEST(OrtState, WithoutMomentsGivesZeros) {
   EXPECT_THROW(TakeState(state, {}, "file", &c), Error);
 }
 
+TEST(OrtState, HoldsNoStateOfOtherOptimizers) {
+  OrtCheckpoint c = AfterSteps(7);
+  const TensorMap state = {{"w", Filled({2, 3}, 1)},
+                           {"b", Filled({3}, 1)},
+                           {"optimizer.step", Tensor::Scalar(int64_t{3})}};
+  for (const char* kind : {"muon", "rule.onnx"}) {
+    EXPECT_THROW(TakeState(state, {.kind = kind}, "file", &c), Error) << kind;
+  }
+  EXPECT_EQ(c.groups[0].step, 7);
+}
+
 }  // namespace
 }  // namespace onnx_fp8
