@@ -6,6 +6,7 @@ from ._errors import Error, OptionError
 from ._notes import note
 
 IGNORED = -100  # a label that no loss counts, here as in PyTorch
+LABELS = {"labels": IGNORED}
 _LABELS = ("label", "label_ids")  # as transformers' default_data_collator takes them
 _DATA = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
 
@@ -54,13 +55,15 @@ def _integers(name, rows, where):
 
 class Columns:
     """Names and pads what a batch holds. `columns`: the input for each column that has another name, None for a column
-    to leave out. `label`: the input that gets the labels. `pad_to`: lengths of sequences, each one plan of the step: a
-    batch gets the shortest one that fits. Labels are padded with -100, attention_mask with 0, other inputs with `pad_id`.
-    `shift_labels`: position i has the label of the next token, as models of transformers shift them.
+    to leave out. `pad_to`: lengths of sequences, each one plan of the step: a batch gets the shortest one that fits. Labels
+    are padded with the one that does not count, attention_mask with 0, other inputs with `pad_id`. `shift_labels`: position
+    i has the label of the next token, as models of transformers shift them.
+
+    The attribute `labels`: the inputs that get labels, with the label that does not count, or None if the loss counts all.
     """
 
-    def __init__(self, where, columns=None, label="labels", pad_to=None, pad_id=0, shift_labels=False):
-        self._where, self._label, self._given = where, label, dict(columns or {})
+    def __init__(self, where, columns=None, pad_to=None, pad_id=0, shift_labels=False):
+        self._where, self._given, self.labels = where, dict(columns or {}), LABELS
         self._buckets = _buckets(pad_to)
         if not _is_integer(pad_id):
             raise OptionError(f"`pad_id`: expected an integer, got {pad_id!r}")
@@ -89,10 +92,11 @@ class Columns:
                     raise OptionError(f"`columns`: {column} and {chosen[column]} are both for the input {column}")
                 chosen[column] = column
         left = [column for column in free if column not in names]
+        label = next(iter(self.labels), None)
         for column in left:
-            if column in _LABELS and self._label in names and self._label not in chosen:
-                chosen[self._label] = column
-        missing = [name for name in names if name not in chosen and name not in (self._label, "attention_mask")]
+            if column in _LABELS and label in names and label not in chosen:
+                chosen[label] = column
+        missing = [name for name in names if name not in chosen and name not in self.labels and name != "attention_mask"]
         data = [column for column in left if column in _DATA]
         if len(missing) == 1 and len(data) == 1:
             chosen[missing[0]] = data[0]
@@ -119,10 +123,13 @@ class Columns:
         return batch
 
     def _shift(self, batch, names):
-        source = self._label if self._label in batch else next((n for n in names if n != self._label and n in batch), None)
+        label, ignored = next(iter(self.labels.items()), (None, None))
+        if ignored is None:
+            raise Error(f"[{self._where}] expected a loss of classes for `shift_labels`: the last token has no next one")
+        source = label if label in batch else next((n for n in names if n not in self.labels and n in batch), None)
         if source is None:
             return
-        self.tell(f"{self._label} come from {source}, shifted by one: position i has the label of the next token")
+        self.tell(f"{label} come from {source}, shifted by one: position i has the label of the next token")
         rows = batch[source]
         mask = batch.get("attention_mask")
         shifted = []
@@ -137,14 +144,14 @@ class Columns:
                 seen = np.asarray(mask[i])
                 if seen.shape != row.shape:
                     raise Error(f"[{self._where}] expected attention_mask as long as {source}, got {seen.shape} and {row.shape}")
-                row = np.where(seen != 0, row, IGNORED)
-            shifted.append(np.append(row[1:], IGNORED)[:len(row)])
-        batch[self._label] = shifted if isinstance(rows, (list, tuple)) else np.stack(shifted)
+                row = np.where(seen != 0, row, ignored)
+            shifted.append(np.append(row[1:], ignored)[:len(row)])
+        batch[label] = shifted if isinstance(rows, (list, tuple)) else np.stack(shifted)
 
     def _pad(self, batch, names):
         rows = {name: _integers(name, batch[name], self._where) for name in batch if _lengths(batch[name])}
         rows = {name: integers for name, integers in rows.items() if integers is not None}
-        tokens = next((name for name in names if name in rows and name != self._label), None)
+        tokens = next((name for name in names if name in rows and name not in self.labels), None)
         if tokens is None:
             raise Error(f"[{self._where}] expected an input of sequences of integers for `pad_to`, got none")
         lengths = _lengths(rows[tokens])
@@ -164,7 +171,9 @@ class Columns:
                             f"{_lengths(integers)} and {lengths}")
 
     def _padded(self, name, rows, bucket):
-        fill = IGNORED if name == self._label else 0 if name == "attention_mask" else self._pad_id
+        fill = self.labels.get(name, 0 if name == "attention_mask" else self._pad_id)
+        if fill is None:
+            raise Error(f"[{self._where}] can't pad {name}: the loss counts each number of it")
         dtype = np.result_type(*{row.dtype for row in rows})
         padded = np.full((len(rows), bucket), fill, np.int64 if fill < 0 else np.promote_types(dtype, np.min_scalar_type(fill)))
         for to, row in zip(padded, rows):
