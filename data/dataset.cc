@@ -59,6 +59,11 @@ const Part& Find(const std::vector<Part>& parts, int64_t sample) {
 
 }  // namespace
 
+DType DatasetInput::FedAs(const Tensor& array) const {
+  const bool table = IsFloat(array.dtype()) && array.rank() >= 2;
+  return or_floats && table ? DType::kFloat : dtype;
+}
+
 Dataset::Dataset(const DatasetSpec& spec) : spec_(spec) {
   Check(!spec.files.empty(), "expected data files, got none");
   if (spec.source) {
@@ -151,8 +156,7 @@ void Dataset::OpenFile(const std::string& file, ArrayFile arrays,
     }
     Tensor data = arrays.Read(name);
     DatasetInput input = *found;
-    const bool table = IsFloat(data.dtype()) && data.rank() >= 2;
-    if (input.or_floats && table) input.dtype = DType::kFloat;
+    input.dtype = input.FedAs(data);
     Check(Converts(data.dtype(), input.dtype), "[", file, "] expected array \"",
           name, "\" of ", Name(input.dtype), ", got ", Name(data.dtype()));
     if (data.dtype() != input.dtype) {
@@ -378,11 +382,10 @@ TensorMap Dataset::Taken(const TensorMap& given) const {
     Check(it != given.end(), "[", Files(), "] expected an array \"", input.name,
           "\" in a batch, got ", names.empty() ? "none" : Joined(names));
     const Tensor& array = it->second;
-    Check(Converts(array.dtype(), input.dtype), "[", Files(),
-          "] expected array \"", input.name, "\" of ", Name(input.dtype),
-          ", got ", Name(array.dtype()));
-    batch[input.name] =
-        Converted(array, input.dtype, Files() + ": " + input.name);
+    const DType dtype = input.FedAs(array);
+    Check(Converts(array.dtype(), dtype), "[", Files(), "] expected array \"",
+          input.name, "\" of ", Name(dtype), ", got ", Name(array.dtype()));
+    batch[input.name] = Converted(array, dtype, Files() + ": " + input.name);
   }
   return batch;
 }

@@ -34,6 +34,12 @@ struct DatasetInput {
   // For an input of integers: an array of floats with two or more axes is fed
   // as float.
   bool or_floats = false;
+  bool is_label = false;
+  // The label of elements that the loss leaves out; none: it counts all.
+  std::optional<int64_t> ignored = {};
+
+  // The dtype in which an array is fed.
+  DType FedAs(const Tensor& array) const;
 };
 
 // Batches that a caller makes.

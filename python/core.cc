@@ -386,20 +386,28 @@ class CtrlC {
   std::unique_ptr<nb::python_error> error_;
 };
 
-// What a method of Python returns for `which`, an index or indices, and the
-// names of the inputs. Its arrays are converted as a step's.
+// What a method of Python returns for `which`, an index or indices, the names
+// of the inputs, and the labels among them with the label that does not count.
+// Its arrays are converted as a step's.
 template <typename Which>
 TensorMap Asked(const nb::object& source, const char* method,
                 const Which& which, const std::vector<DatasetInput>& inputs) {
   nb::gil_scoped_acquire lock;
   std::vector<std::string> names;
-  for (const DatasetInput& input : inputs) names.push_back(input.name);
+  nb::dict labels;
+  for (const DatasetInput& input : inputs) {
+    names.push_back(input.name);
+    nb::object ignored = nb::none();
+    if (input.ignored) ignored = nb::cast(*input.ignored);
+    if (input.is_label) labels[input.name.c_str()] = ignored;
+  }
   TensorMap feeds =
-      TensorsOf(nb::cast<nb::dict>(source.attr(method)(which, names)));
+      TensorsOf(nb::cast<nb::dict>(source.attr(method)(which, names, labels)));
   for (const DatasetInput& input : inputs) {
     auto given = feeds.find(input.name);
     if (given == feeds.end()) continue;
-    given->second = FeedAs(given->second, input.dtype, input.name);
+    given->second =
+        FeedAs(given->second, input.FedAs(given->second), input.name);
   }
   return feeds;
 }

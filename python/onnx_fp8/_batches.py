@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from ._arrays import to_core
+from ._columns import LABELS
 from ._errors import Error, OptionError
 from ._prefetch import Prefetch
 
@@ -43,8 +44,8 @@ def _owned(batch):
 
 
 class Batches:
-    """`batch(index, names)` is a batch for inputs of these names; `length` is the number of batches of a pass, 0 if it is
-    not known.
+    """`batch(index, names, labels)` is a batch for inputs of these names; `length` is the number of batches of a pass, 0 if
+    it is not known. `labels`: those of Columns.
 
     A batch is a dict by the names of inputs or of what `columns` takes for them, or a tuple or list in their order, with
     the label last unless it is an input of the model. `keep`: the iterable is read once, and `index` chooses; else batches
@@ -79,7 +80,8 @@ class Batches:
         except TypeError:
             pass
 
-    def batch(self, index, names):
+    def batch(self, index, names, labels=LABELS):
+        self._columns.labels = labels
         if self._kept:
             given = self._kept[index % len(self._kept)]
         else:

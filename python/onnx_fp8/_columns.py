@@ -6,6 +6,7 @@ from ._errors import Error, OptionError
 from ._notes import note
 
 IGNORED = -100  # a label that no loss counts, here as in PyTorch
+LABELS = {"labels": IGNORED}
 _LABELS = ("label", "label_ids")  # as transformers' default_data_collator takes them
 _DATA = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
 
@@ -54,14 +55,16 @@ def _integers(name, rows, where):
 
 class Columns:
     """Names and pads what a batch holds. `columns`: the input for each column that has another name, None for a column
-    to leave out. `label`: the input that gets the labels. `pad_to`: lengths of sequences, each one plan of the step: a
-    batch gets the shortest one that fits. Labels are padded with -100, attention_mask with 0, other inputs with `pad_id`.
-    `shift_labels`: position i has the label of the next token, as models of transformers shift them. `segments`: the input
-    that tells the documents of a row apart; none has a label of the next one, and padding is in none.
+    to leave out. `pad_to`: lengths of sequences, each one plan of the step: a batch gets the shortest one that fits. Labels
+    are padded with the one that does not count, attention_mask with 0, other inputs with `pad_id`. `shift_labels`: position
+    i has the label of the next token, as models of transformers shift them. `segments`: the input that tells the documents
+    of a row apart; none has a label of the next one, and padding is in none.
+
+    The attribute `labels`: the inputs that get labels, with the label that does not count, or None if the loss counts all.
     """
 
-    def __init__(self, where, columns=None, label="labels", pad_to=None, pad_id=0, shift_labels=False, segments=None):
-        self._where, self._label, self._given = where, label, dict(columns or {})
+    def __init__(self, where, columns=None, pad_to=None, pad_id=0, shift_labels=False, segments=None):
+        self._where, self._given, self.labels = where, dict(columns or {}), LABELS
         self._segments = segments
         self._buckets = _buckets(pad_to)
         if not _is_integer(pad_id):
@@ -91,10 +94,11 @@ class Columns:
                     raise OptionError(f"`columns`: {column} and {chosen[column]} are both for the input {column}")
                 chosen[column] = column
         left = [column for column in free if column not in names]
+        label = next(iter(self.labels), None)
         for column in left:
-            if column in _LABELS and self._label in names and self._label not in chosen:
-                chosen[self._label] = column
-        missing = [name for name in names if name not in chosen and name not in (self._label, "attention_mask")]
+            if column in _LABELS and label in names and label not in chosen:
+                chosen[label] = column
+        missing = [name for name in names if name not in chosen and name not in self.labels and name != "attention_mask"]
         data = [column for column in left if column in _DATA]
         if len(missing) == 1 and len(data) == 1:
             chosen[missing[0]] = data[0]
@@ -121,10 +125,13 @@ class Columns:
         return batch
 
     def _shift(self, batch, names):
-        source = self._label if self._label in batch else next((n for n in names if n != self._label and n in batch), None)
+        label, ignored = next(iter(self.labels.items()), (None, None))
+        if ignored is None:
+            raise Error(f"[{self._where}] expected a loss of classes for `shift_labels`: the last token has no next one")
+        source = label if label in batch else next((n for n in names if n not in self.labels and n in batch), None)
         if source is None:
             return
-        self.tell(f"{self._label} come from {source}, shifted by one: position i has the label of the next token")
+        self.tell(f"{label} come from {source}, shifted by one: position i has the label of the next token")
         rows = batch[source]
         mask, segments = batch.get("attention_mask"), batch.get(self._segments)
         shifted = []
@@ -139,20 +146,20 @@ class Columns:
                 seen = np.asarray(mask[i])
                 if seen.shape != row.shape:
                     raise Error(f"[{self._where}] expected attention_mask as long as {source}, got {seen.shape} and {row.shape}")
-                row = np.where(seen != 0, row, IGNORED)
-            row = np.append(row[1:], IGNORED)[:len(row)]
+                row = np.where(seen != 0, row, ignored)
+            row = np.append(row[1:], ignored)[:len(row)]
             if segments is not None:
                 own = np.asarray(segments[i])
                 if own.shape != row.shape:
                     raise Error(f"[{self._where}] expected {self._segments} as long as {source}, got {own.shape} and {row.shape}")
-                row[:-1][own[1:] != own[:-1]] = IGNORED
+                row[:-1][own[1:] != own[:-1]] = ignored
             shifted.append(row)
-        batch[self._label] = shifted if isinstance(rows, (list, tuple)) else np.stack(shifted)
+        batch[label] = shifted if isinstance(rows, (list, tuple)) else np.stack(shifted)
 
     def _pad(self, batch, names):
         rows = {name: _integers(name, batch[name], self._where) for name in batch if _lengths(batch[name])}
         rows = {name: integers for name, integers in rows.items() if integers is not None}
-        tokens = next((name for name in names if name in rows and name != self._label), None)
+        tokens = next((name for name in names if name in rows and name not in self.labels), None)
         if tokens is None:
             raise Error(f"[{self._where}] expected an input of sequences of integers for `pad_to`, got none")
         lengths = _lengths(rows[tokens])
@@ -175,7 +182,9 @@ class Columns:
         if name == self._segments:
             return np.array([[*row.tolist(), *[_segment_of_padding(row, is_hidden)] * (bucket - len(row))] for row in rows],
                             np.int64)
-        fill = IGNORED if name == self._label else 0 if name == "attention_mask" else self._pad_id
+        fill = self.labels.get(name, 0 if name == "attention_mask" else self._pad_id)
+        if fill is None:
+            raise Error(f"[{self._where}] can't pad {name}: the loss counts each number of it")
         dtype = np.result_type(*{row.dtype for row in rows})
         padded = np.full((len(rows), bucket), fill, np.int64 if fill < 0 else np.promote_types(dtype, np.min_scalar_type(fill)))
         for to, row in zip(padded, rows):

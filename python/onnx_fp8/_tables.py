@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from ._arrays import to_core
+from ._columns import LABELS
 from ._errors import Error, OptionError
 
 _SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -42,13 +43,15 @@ def _pyarrow(path):
 
 
 class Rows:
-    """`rows(indices, names)` are these samples for the inputs of these names; `samples` is their number."""
+    """`rows(indices, names, labels)` are these samples for the inputs of these names; `samples` is their number. `labels`:
+    those of Columns."""
 
     def __init__(self, table, columns):
         self._table, self._columns = table, columns
         self.samples = len(table)
 
-    def rows(self, indices, names):
+    def rows(self, indices, names, labels=LABELS):
+        self._columns.labels = labels
         chosen = self._columns.chosen(self._table.column_names, names)
         taken = self._table.take(indices, list(dict.fromkeys(chosen.values())))
         batch = {name: taken[column] for name, column in chosen.items()}

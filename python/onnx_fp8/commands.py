@@ -96,7 +96,7 @@ def _sources(data, options):
     for name, value in data.items():
         if value is None or (hasattr(value, "items") and not is_dataset(value)) or (are_files(value) and not are_tables(value)):
             continue
-        columns = Columns(name, label=options.get("label") or "labels", segments=options.get("segment_ids"), **given)
+        columns = Columns(name, segments=options.get("segment_ids"), **given)
         if are_files(value):
             paths = value if isinstance(value, (list, tuple)) else [value]
             sources[name] = Rows(Files([os.fspath(path) for path in paths]), columns)

@@ -356,6 +356,24 @@ TEST_F(DatasetTest, RowsOfACallerAreThoseOfAFile) {
             std::string::npos);
 }
 
+// As an array of a file may have them.
+TEST_F(DatasetTest, RowsOfACallerMayHaveProbabilitiesAsLabels) {
+  DatasetSpec spec = Spec({"rows"}, 1);
+  spec.rows = RowSource{
+      [](const auto& chosen, const auto&) {
+        const auto n = std::ssize(chosen);
+        return TensorMap{{"x", Tensor::Zeros(DType::kFloat, {n, 2})},
+                         {"labels", Tensor::Zeros(DType::kDouble, {n, 3})}};
+      },
+      2};
+  EXPECT_NE(ErrorOfSpec(spec).find("\"labels\" of int64, got double"),
+            std::string::npos);
+  spec.inputs[1].or_floats = true;
+  const Tensor labels = Dataset(spec).Batch(0).at("labels");
+  EXPECT_EQ(labels.dtype(), DType::kFloat);
+  EXPECT_EQ(labels.shape(), (Shape{1, 3}));
+}
+
 class TokenDatasetTest : public DatasetTest {
  protected:
   std::string WriteTokens(const std::string& name, uint16_t first, int n) {

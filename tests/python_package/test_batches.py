@@ -266,13 +266,14 @@ def test_columns_of_batches_have_other_names(tmp_path):
 GPT = program.FIXTURES / "nanogpt" / "d18.onnx"
 
 
-def test_padding_changes_no_step(tmp_path):
+@pytest.mark.parametrize("loss", [{}, {"ignore_index": -1}])
+def test_padding_changes_no_step(loss, tmp_path):
     """Sequences of other lengths, padded to two buckets: the losses of the same sequences without padding."""
     rng = np.random.default_rng(0)
     ids = [rng.integers(0, 61, n) for n in (5, 8, 3, 8)]
     ragged = [{"input_ids": [a.tolist()], "labels": [a[::-1].tolist()]} for a in ids]
     exact = [{name: np.asarray(rows) for name, rows in batch.items()} for batch in ragged]
-    options = {"loss": "cross_entropy", "optimizer": "sgd", "lr": 0.1, "steps": 4, "progress": False, "recipe": "off"}
+    options = {"loss": "cross_entropy", "optimizer": "sgd", "lr": 0.1, "steps": 4, "progress": False, "recipe": "off", **loss}
     onnx_fp8.train(GPT, data=ragged, out=tmp_path / "padded", pad_to=[8, 16], pad_id=7, **options)
     onnx_fp8.train(GPT, data=exact, out=tmp_path / "exact", **options)
     padded, alone = (program.losses(tmp_path / name) for name in ("padded", "exact"))

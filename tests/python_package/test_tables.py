@@ -74,6 +74,15 @@ def test_padding_has_its_own_number():
         Columns("data", pad_to=3, pad_id=1.5)
 
 
+def test_labels_are_padded_as_the_loss_says():
+    columns, batch = Columns("data", pad_to=3), {"ids": [[1, 2], [3]], "y": [[4, 5], [6]]}
+    columns.labels = {"y": -1}
+    assert columns.finished(dict(batch), ["ids", "y"])["y"].tolist() == [[4, 5, -1], [6, -1, -1]]
+    columns.labels = {"y": None}
+    with pytest.raises(onnx_fp8.Error, match=re.escape("[data] can't pad y: the loss counts each number of it")):
+        columns.finished(dict(batch), ["ids", "y"])
+
+
 def test_an_empty_row_is_padding_alone():
     columns = Columns("data", pad_to=2, shift_labels=True)
     with pytest.warns(onnx_fp8.Note, match="shifted by one"):

@@ -75,6 +75,18 @@ int64_t SequenceLength(const std::vector<InputInfo>& inputs,
   return options.seq_len;
 }
 
+void MarkLabels(const std::vector<InputInfo>& infos, const LossSpec& loss,
+                int64_t ignored, std::vector<DatasetInput>* inputs) {
+  const LossKind* kind = FindLoss(loss.kind);
+  const bool counts_all = kind && kind->label != DType::kInt64;
+  for (DatasetInput& input : *inputs) {
+    const auto info = std::ranges::find(infos, input.name, &InputInfo::name);
+    input.is_label =
+        input.name == loss.label || (info != infos.end() && info->is_label);
+    if (input.is_label && !counts_all) input.ignored = ignored;
+  }
+}
+
 }  // namespace
 
 DataLayout LayOutData(const std::vector<InputInfo>& inputs,
@@ -108,6 +120,7 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
   if (kind && !label_listed) {
     layout.inputs.push_back({loss.label, kind->label, false, kind->soft});
   }
+  MarkLabels(inputs, loss, layout.ignored, &layout.inputs);
   CheckWholeNames(layout.inputs, options);
   for (DatasetInput& input : layout.inputs) {
     if (Contains(options.whole, input.name)) input.whole = true;

@@ -105,6 +105,24 @@ TEST(DataLayoutTest, EndsOfDocumentsNeedSegments) {
   EXPECT_EQ(spec.ignored, 3);
 }
 
+TEST(DataLayoutTest, LabelsSayWhichOfThemDoNotCount) {
+  const std::vector<InputInfo> inputs = {
+      Input("x", DType::kFloat, {-1, 64}, {"batch", ""})};
+  LossSpec loss = kCrossEntropy;
+  const auto ignored = [&] {
+    const DataLayout layout = LayOutData(inputs, loss, {});
+    EXPECT_FALSE(layout.inputs[0].is_label);
+    EXPECT_TRUE(layout.inputs[1].is_label);
+    EXPECT_FALSE(layout.inputs[0].ignored.has_value());
+    return layout.inputs[1].ignored;
+  };
+  EXPECT_EQ(ignored(), -100);
+  loss.ignore_index = 7;
+  EXPECT_EQ(ignored(), 7);
+  loss = {"mse", "labels", "logits"};
+  EXPECT_FALSE(ignored().has_value());
+}
+
 TEST(DataLayoutTest, LabelThatTheGraphReadsIsThere) {
   std::vector<InputInfo> inputs = {
       Input("ids", DType::kInt64, {-1, -1}, {"batch", "seq"}),
