@@ -249,7 +249,7 @@ std::map<std::string, ServedCodes> ServedModel::TakeLayers(
         " written without codes: ", reason));
   }
   Check(!layers.empty(), "[", source_.model.graph->file,
-        "] expected a layer whose codes a folder can hold, got none (`format` "
+        "] expected a layer whose codes a folder can hold, got none (a file of "
         "onnx-fp8 holds all): ",
         Joined(stay));
   std::ranges::move(stay, std::back_inserter(*remarks));
