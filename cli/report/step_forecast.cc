@@ -2,6 +2,7 @@
 #include "cli/report/step_forecast.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -169,7 +170,7 @@ StepForecast ForecastStep(const ForecastSpec& spec) {
       },
       &forecast);
   const StepGraph& step = paper.step;
-  forecast.notes = step.Remarks();
+  std::ranges::move(step.Remarks(), std::back_inserter(forecast.notes));
   if (!step.primary_weights.empty()) {
     forecast.notes.push_back(step.primary_weights);
   }
