@@ -267,7 +267,7 @@ TEST(FitMemory, RunsAsFewBlocksAgainAsFit) {
     text += "d" + std::to_string(i + 1) + ": float[16,64] = Mul(d" +
             std::to_string(i) + ", y" + std::to_string(kLayers - 1 - i) + ")\n";
   }
-  text += "output d12\n";
+  text += "output x12\noutput d12\n";
   std::vector<size_t> tried;  // layers that run again
   const auto plan = [&](const StepChoice& choice) {
     PaperStep paper;
