@@ -279,7 +279,8 @@ def test_embeddings_and_norms_do_not_decay(tmp_path):
 
 
 def test_averages_of_weights_are_told_exported_and_dropped(tmp_path):
-    memory = [json.loads(run("inspect", MLP, *CE, "--ema", decay, "--json").stdout)["memory"] for decay in (0, 0.9)]
+    words = ["inspect", MLP, *CE, "--shape", "batch=8", "--json"]
+    memory = [json.loads(run(*words, "--ema", decay).stdout)["memory"] for decay in (0, 0.9)]
     assert memory[0]["averages"] == 0 and memory[1]["averages"] > 0
     assert memory[1]["moments"] == memory[0]["moments"]
     data = write_random(tmp_path / "d.npz", 40)
