@@ -70,8 +70,7 @@ CommandHelp ExportHelp() {
       "weights, by PyTorch's names and layout, or for "
       "onnxruntime-training.",
       {{"Options", {"Own", "Scores", "Best", "External", "Budget", "Machine"}}},
-      {"onnx-fp8 export runs/gpt -o trained.onnx",
-       "onnx-fp8 export runs/gpt -o weights.safetensors",
+      {"onnx-fp8 export runs/gpt -o trained.onnx weights.safetensors",
        "onnx-fp8 export runs/gpt --adapter adapter",
        "onnx-fp8 export runs/gpt -o served --format hf-fp8 --like hub/gpt"}};
 }

@@ -124,7 +124,7 @@ class TrainingSession:
                 raise Error("[batch] expected the labels that the function `loss` reads, beside the inputs, got none")
             return
         from ._loss import LossFunction
-        _, outputs, _ = self._core.eval(to_core(inputs))
+        outputs = self._core.eval(to_core(inputs))[1]
         loss = LossFunction(self._function, from_core(outputs), inputs, labels)
         core = self._make(loss=loss.path)
         if self._changed:
