@@ -103,16 +103,17 @@ __global__ void __launch_bounds__(kTileThreads)
   }
   float total[kPatch] = {};
   int64_t end = z.causal && row + kSide < z.s ? row + kSide : z.s;
+  const bool by_segment = z.segments != nullptr;
   for (int64_t column = 0; large && column < end; column += kSide) {
-    if (!MayMeet(z, h, row, column)) continue;
+    if (by_segment && !MayMeet<true>(z, h, row, column, m)) continue;
     float s[kPatch][kPatch];
     MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, s);
-    ScoreTile tile = TileOf(z, h, row, column);
-    FinishScores<false>(z, tile, s);
+    ScoreTile tile = TileOf(z, h, row, column, by_segment);
+    FinishScores<false>(z, tile, m, s);
     for (int i = 0; i < kPatch; ++i) {
       for (int j = 0; j < kPatch; ++j) {
         int at = RowOf<false>(i, j);
-        if (!tile.Sees(at, ColumnOf<false>(i, j))) continue;
+        if (!tile.Sees(at, ColumnOf<false>(i, j), m)) continue;
         total[i] += Power(s[i][j] - lse[row + at]);
       }
     }
@@ -145,14 +146,14 @@ __device__ void WriteScoreGradients(const AttentionOperands& z,
                                     AttentionMemory& m) {
   float s[kPatch][kPatch], dp[kPatch][kPatch];
   MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, s);
-  ScoreTile tile = TileOf(z, h, row, column);
-  FinishScores<false>(z, tile, s);
+  ScoreTile tile = TileOf(z, h, row, column, z.segments != nullptr);
+  FinishScores<false>(z, tile, m, s);
   MultiplyRows(GradientRows(z, h), row, ValueRows(z, h), column, m, dp);
   ONNX_FP8_UNROLL
   for (int i = 0; i < kPatch; ++i) {
     ONNX_FP8_UNROLL
     for (int j = 0; j < kPatch; ++j) {
-      bool seen = tile.Sees(RowOf<false>(i, j), ColumnOf<false>(i, j));
+      bool seen = tile.Sees(RowOf<false>(i, j), ColumnOf<false>(i, j), m);
       ReplaceByGradients(z, seen, facts[i], s[i][j], dp[i][j]);
     }
   }
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   RowSumsOfThread<kParts> sums;
   sums.Clear();
   for (int64_t column = 0; column < end; column += kSide) {
-    if (!MayMeet(z, h, row, column)) continue;
+    if (z.segments && !MayMeet<true>(z, h, row, column, m)) continue;
     WriteScoreGradients(z, h, row, column, facts, m);
     int64_t count = end - column;
     sums.AddRows(m, count < kSide ? static_cast<int>(count) : kSide,
@@ -198,13 +199,14 @@ struct KeyResults {
 
 // Computes p and ds of the transposed tile: element [i][j] is of key
 // `key` + 4 · Down() + i and of row `row` + Across() + 16 · j.
+template <bool kBySegment>
 __device__ void KeyGradients(const AttentionOperands& z, const AttentionHead& h,
                              const OfRows& rows, int64_t key, int64_t row,
                              AttentionMemory& m, float (&p)[kPatch][kPatch],
                              float (&ds)[kPatch][kPatch]) {
   MultiplyRows(KeyRows(z, h), key, QueryRows(z, h), row, m, p);
-  ScoreTile tile = TileOf(z, h, row, key);
-  FinishScores<true>(z, tile, p);
+  ScoreTile tile = TileOf(z, h, row, key, kBySegment);
+  FinishScores<true>(z, tile, m, p);
   MultiplyRows(ValueRows(z, h), key, GradientRows(z, h), row, m, ds);
   ONNX_FP8_UNROLL
   for (int j = 0; j < kPatch; ++j) {
@@ -212,13 +214,13 @@ __device__ void KeyGradients(const AttentionOperands& z, const AttentionHead& h,
         FactsOf(z, rows, h.batch * z.heads + h.head, row + RowOf<true>(0, j));
     ONNX_FP8_UNROLL
     for (int i = 0; i < kPatch; ++i) {
-      bool seen = tile.Sees(RowOf<true>(i, j), ColumnOf<true>(i, j));
+      bool seen = tile.Sees(RowOf<true>(i, j), ColumnOf<true>(i, j), m);
       ReplaceByGradients(z, seen, facts, p[i][j], ds[i][j]);
     }
   }
 }
 
-template <int kParts>
+template <int kParts, bool kBySegment>
 __global__ void __launch_bounds__(kTileThreads, 1)
     KeyGradientKernel(AttentionOperands z, OfRows rows, KeyResults r) {
   __shared__ AttentionMemory m;
@@ -235,9 +237,9 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     AttentionHead h = HeadOf(z, batch, first_head + i);
     // Rows before the first key do not see the tile.
     for (int64_t row = z.causal ? key : 0; row < z.t; row += kSide) {
-      if (!MayMeet(z, h, row, key)) continue;
+      if (!MayMeet<kBySegment>(z, h, row, key, m)) continue;
       float p[kPatch][kPatch], ds[kPatch][kPatch];
-      KeyGradients(z, h, rows, key, row, m, p, ds);
+      KeyGradients<kBySegment>(z, h, rows, key, row, m, p, ds);
       int64_t left = z.t - row;
       int count = left < kSide ? static_cast<int>(left) : kSide;
       if (dv) {
@@ -317,10 +319,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 
 void StartQueries(KernelContext& ctx, const AttentionOperands& z,
                   const OfRows& rows, FloatsOut dq) {
+  const int parts = PartsOf(z.d);
   QueryResults r = {dq, ClearedAmax(ctx, 0), DivideUp(z.t, kSide),
-                    ChunksOf(z.d)};
+                    ChunksOf(z.d, parts)};
   if (!dq.data) return;
-  int parts = PartsOf(z.d);
   int64_t blocks = r.tiles * r.chunks * z.b * z.heads;
   if (blocks == 0) return;
   Launch(parts == 1   ? QueryGradientKernel<1>
@@ -333,22 +335,29 @@ void StartQueries(KernelContext& ctx, const AttentionOperands& z,
 void StartKeys(KernelContext& ctx, const AttentionOperands& z,
                const AttentionInputs& in, const OfRows& rows, FloatsOut dk,
                FloatsOut dv) {
-  int64_t width = std::max(z.d, z.e);
+  const int64_t width = std::max(z.d, z.e);
+  // Four parts leave no registers for segments.
+  const int parts = std::min(PartsOf(width), z.segments ? 2 : 4);
   KeyResults r = {dk,
                   dv,
                   ClearedAmax(ctx, in.gradient(1)),
                   ClearedAmax(ctx, in.gradient(2)),
                   DivideUp(z.s, kSide),
-                  ChunksOf(width)};
+                  ChunksOf(width, parts)};
   if (!dk.data && !dv.data) return;
-  int parts = PartsOf(width);
   int64_t blocks = r.tiles * r.chunks * z.b * z.groups;
   if (blocks == 0) return;
-  Launch(parts == 1   ? KeyGradientKernel<1>
-         : parts == 2 ? KeyGradientKernel<2>
-                      : KeyGradientKernel<4>,
-         static_cast<unsigned>(blocks), kTileThreads, 0, QueueOf(ctx).stream(),
-         z, rows, r);
+  const auto start = [&](auto* kernel) {
+    Launch(kernel, static_cast<unsigned>(blocks), kTileThreads, 0,
+           QueueOf(ctx).stream(), z, rows, r);
+  };
+  if (z.segments) {
+    start(parts == 1 ? KeyGradientKernel<1, true> : KeyGradientKernel<2, true>);
+  } else {
+    start(parts == 1   ? KeyGradientKernel<1, false>
+          : parts == 2 ? KeyGradientKernel<2, false>
+                       : KeyGradientKernel<4, false>);
+  }
 }
 
 void StartRelative(KernelContext& ctx, const AttentionOperands& z,

@@ -70,8 +70,13 @@ __device__ float LogOfSum(float largest, float total) {
   return largest + logf(total);
 }
 
-template <int kParts>
-__global__ void __launch_bounds__(kTileThreads)
+// Blocks of a multiprocessor that have room for their registers.
+template <int kParts, bool kBySegment>
+inline constexpr int kForwardBlocks = kBySegment || kParts == 4 ? 1 : 2;
+
+template <int kParts, bool kBySegment>
+__global__ void __launch_bounds__(kTileThreads,
+                                  kForwardBlocks<kParts, kBySegment>)
     ForwardKernel(AttentionOperands z, ForwardResults r) {
   __shared__ AttentionMemory m;
   AttentionBlock block = BlockOf(r.tiles, r.chunks);
@@ -86,15 +91,15 @@ __global__ void __launch_bounds__(kTileThreads)
   sums.Clear();
   softmax.Clear();
   for (int64_t column = 0; column < end; column += kSide) {
-    if (!MayMeet(z, h, row, column)) continue;
+    if (!MayMeet<kBySegment>(z, h, row, column, m)) continue;
     float p[kPatch][kPatch];
     MultiplyRows(QueryRows(z, h), row, KeyRows(z, h), column, m, p);
-    ScoreTile tile = TileOf(z, h, row, column);
-    FinishScores<false>(z, tile, p);
+    ScoreTile tile = TileOf(z, h, row, column, kBySegment);
+    FinishScores<false>(z, tile, m, p);
     ONNX_FP8_UNROLL
     for (int i = 0; i < kPatch; ++i) {
       for (int j = 0; j < kPatch; ++j) {
-        if (!tile.Sees(RowOf<false>(i, j), ColumnOf<false>(i, j))) {
+        if (!tile.Sees(RowOf<false>(i, j), ColumnOf<false>(i, j), m)) {
           p[i][j] = kUnseen;
         }
       }
@@ -128,21 +133,29 @@ __global__ void __launch_bounds__(kTileThreads)
 void AttentionForward(KernelContext& ctx, const AttentionSizes& z,
                       const AttentionInputs& in) {
   AttentionOperands a = OperandsOf(ctx, z, in);
+  const int parts = PartsOf(z.e);
   FloatsOut y = FloatsTo(ctx, 0, z.y_shape);
   ForwardResults r = {y, ClearedAmax(ctx, 0), nullptr, DivideUp(z.t, kSide),
-                      ChunksOf(z.e)};
+                      ChunksOf(z.e, parts)};
   if (ctx.HasOut(1)) {
     Tensor& lse = ctx.Out(1, DType::kFloat, {z.b, z.heads, z.t});
     r.lse = static_cast<float*>(lse.raw());
   }
   int64_t blocks = r.tiles * r.chunks * z.b * z.heads;
   if (blocks == 0) return;
-  int parts = PartsOf(z.e);
-  Launch(parts == 1   ? ForwardKernel<1>
-         : parts == 2 ? ForwardKernel<2>
-                      : ForwardKernel<4>,
-         static_cast<unsigned>(blocks), kTileThreads, 0, QueueOf(ctx).stream(),
-         a, r);
+  const auto start = [&](auto* kernel) {
+    Launch(kernel, static_cast<unsigned>(blocks), kTileThreads, 0,
+           QueueOf(ctx).stream(), a, r);
+  };
+  if (a.segments) {
+    start(parts == 1   ? ForwardKernel<1, true>
+          : parts == 2 ? ForwardKernel<2, true>
+                       : ForwardKernel<4, true>);
+  } else {
+    start(parts == 1   ? ForwardKernel<1, false>
+          : parts == 2 ? ForwardKernel<2, false>
+                       : ForwardKernel<4, false>);
+  }
 }
 
 }  // namespace onnx_fp8::cuda

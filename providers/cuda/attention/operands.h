@@ -79,8 +79,8 @@ inline AttentionOperands OperandsOf(const KernelContext& ctx,
 inline int PartsOf(int64_t width) {
   return width <= kSide ? 1 : width <= 2 * kSide ? 2 : 4;
 }
-inline int64_t ChunksOf(int64_t width) {
-  return width == 0 ? 1 : DivideUp(width, PartsOf(width) * kSide);
+inline int64_t ChunksOf(int64_t width, int parts) {
+  return width == 0 ? 1 : DivideUp(width, parts * kSide);
 }
 
 // ---- on the device
@@ -99,12 +99,11 @@ __device__ inline AttentionBlock BlockOf(int64_t tiles, int64_t chunks) {
 struct AttentionHead {
   int64_t batch, head;
   const float *relative, *bias;  // of this head
-  const int32_t* segments;       // of this batch, or null
 };
 
 __device__ inline AttentionHead HeadOf(const AttentionOperands& z,
                                        int64_t batch, int64_t head) {
-  AttentionHead h = {batch, head, nullptr, nullptr, nullptr};
+  AttentionHead h = {batch, head, nullptr, nullptr};
   if (z.relative) {
     // The bias at row 0 and column 0.
     h.relative = z.relative + head * (z.t + z.s - 1) + z.t - 1;
@@ -112,7 +111,6 @@ __device__ inline AttentionHead HeadOf(const AttentionOperands& z,
   if (z.bias) {
     h.bias = z.bias + batch * z.bias_step[0] + head * z.bias_step[1];
   }
-  if (z.segments) h.segments = z.segments + batch * z.t;
   return h;
 }
 
@@ -140,15 +138,35 @@ __device__ inline SegmentRange RangeOf(const int32_t* segments, int64_t first,
   return range;
 }
 
+inline constexpr int kTileStride = kSide + 4;
+
+struct alignas(16) AttentionMemory {
+  float stage[2 * kSide * kDepthStride];
+  float tile[kSide][kTileStride];
+  // Of the rows and columns of a tile of scores: registers are scarce.
+  int32_t row_segments[kSide], column_segments[kSide];
+};
+
 // False only if no row of a tile sees any of its columns because their segments
-// differ. All threads of the block call it, and get the same.
+// differ. Otherwise the tile's segments lie in `m` after the next barrier. All
+// threads of the block call it, and get the same. kBySegment: z.segments exist;
+// kernels that know need fewer registers.
+template <bool kBySegment>
 __device__ inline bool MayMeet(const AttentionOperands& z,
                                const AttentionHead& h, int64_t row,
-                               int64_t column) {
-  if (!h.segments) return true;
-  SegmentRange rows = RangeOf(h.segments, row, z.t);
-  SegmentRange columns = RangeOf(h.segments, column, z.s);
-  return rows.least <= columns.most && columns.least <= rows.most;
+                               int64_t column, AttentionMemory& m) {
+  if (!kBySegment) return true;
+  const int32_t* segments = z.segments + h.batch * z.t;
+  SegmentRange rows = RangeOf(segments, row, z.t);
+  SegmentRange columns = RangeOf(segments, column, z.s);
+  if (rows.least > columns.most || columns.least > rows.most) return false;
+  __syncthreads();  // all have compared the segments of the tile before
+  int i = static_cast<int>(threadIdx.x);
+  if (i < kSide) {
+    m.row_segments[i] = row + i < z.t ? segments[row + i] : 0;
+    m.column_segments[i] = column + i < z.s ? segments[column + i] : 0;
+  }
+  return true;
 }
 
 // The first element of a head.
@@ -183,12 +201,11 @@ struct ScoreTile {
   int rows, begin, end;          // rows and columns that exist
   int diagonal;                  // row i sees the columns up to i + diagonal
   const float *relative, *bias;  // of row 0 and column 0, or null
-  // Of row 0 and of column 0, or both null.
-  const int32_t *row_segments, *column_segments;
+  bool by_segment;               // a row sees columns of its own segment
 
-  __device__ bool Sees(int i, int j) const {
+  __device__ bool Sees(int i, int j, const AttentionMemory& m) const {
     return i < rows && j >= begin && j < end && j - i <= diagonal &&
-           (!row_segments || row_segments[i] == column_segments[j]);
+           (!by_segment || m.row_segments[i] == m.column_segments[j]);
   }
 };
 
@@ -199,7 +216,7 @@ __device__ inline int InTile(int64_t x) {
 
 __device__ inline ScoreTile TileOf(const AttentionOperands& z,
                                    const AttentionHead& h, int64_t row,
-                                   int64_t column) {
+                                   int64_t column, bool by_segment) {
   ScoreTile t = {row,
                  column,
                  InTile(z.t - row),
@@ -208,15 +225,10 @@ __device__ inline ScoreTile TileOf(const AttentionOperands& z,
                  z.causal ? InTile(row - column) : kSide,
                  nullptr,
                  nullptr,
-                 nullptr,
-                 nullptr};
+                 by_segment};
   if (h.relative) t.relative = h.relative + column - row;
   if (h.bias) {
     t.bias = h.bias + row * z.bias_step[2] + column * z.bias_step[3];
-  }
-  if (h.segments) {
-    t.row_segments = h.segments + row;
-    t.column_segments = h.segments + column;
   }
   return t;
 }
@@ -236,6 +248,7 @@ __device__ inline int ColumnOf(int i, int j) {
 template <bool kKeysFirst>
 __device__ inline void FinishScores(const AttentionOperands& z,
                                     const ScoreTile& t,
+                                    const AttentionMemory& m,
                                     float (&s)[kPatch][kPatch]) {
   ONNX_FP8_UNROLL
   for (int i = 0; i < kPatch; ++i) {
@@ -248,7 +261,7 @@ __device__ inline void FinishScores(const AttentionOperands& z,
     ONNX_FP8_UNROLL
     for (int j = 0; j < kPatch; ++j) {
       int row = RowOf<kKeysFirst>(i, j), column = ColumnOf<kKeysFirst>(i, j);
-      if (!t.Sees(row, column)) continue;
+      if (!t.Sees(row, column, m)) continue;
       if (t.relative) s[i][j] += t.relative[column - row];
       if (t.bias) {
         int64_t at = row * z.bias_step[2] + column * z.bias_step[3];
@@ -266,13 +279,6 @@ __device__ inline float SumOfLine(float x) {
   }
   return x;
 }
-
-inline constexpr int kTileStride = kSide + 4;
-
-struct alignas(16) AttentionMemory {
-  float stage[2 * kSide * kDepthStride];
-  float tile[kSide][kTileStride];
-};
 
 // Sets products[i][j] to the product of row a_first + 4 · Down() + i of a and
 // row b_first + Across() + 16 · j of b. All threads call it.
