@@ -10,9 +10,9 @@
 namespace onnx_fp8 {
 namespace {
 
-// Separates the shuffle from other uses of the run's seed.
+// The shuffle's own part of its keys: other draws have the same seed.
 constexpr uint64_t kShuffleKey = 0x73687566666c6531;
-// Separates the order of the blocks from the order inside them.
+// The same for the order of the blocks, beside the orders inside them.
 constexpr uint64_t kBlocksKey = 0x626c6f636b736f66;
 
 }  // namespace

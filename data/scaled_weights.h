@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights that a checkpoint stores as FP8 codes with scales in other tensors.
-// DeepSeek, Hugging Face, compressed-tensors, vLLM and ModelOpt use these
-// names. In all of their files a weight is code · scale.
+// The names of these tensors are the ones of DeepSeek, Hugging Face,
+// compressed-tensors, vLLM and ModelOpt. In all of their files a weight is code
+// · scale.
 #pragma once
 
 #include <map>

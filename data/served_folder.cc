@@ -31,7 +31,7 @@ constexpr char kServedConfig[] = "config.json";
 constexpr char kQuantization[] = "quantization_config";
 constexpr std::string_view kWeightEnding = ".weight";
 
-// What a served model needs beside its weights and config.json.
+// Files that a served model needs beside its weights and config.json.
 constexpr const char* kCopied[] = {
     "generation_config.json",
     "tokenizer*",
@@ -94,8 +94,8 @@ ServedJson GroupOf(CodeScales scales, ServedJson targets) {
           {"output_activations", nullptr}};
 }
 
-// Modules whose weights are no codes. The package compressed-tensors looks for
-// a scale of each weight that has a name like a linear layer's: norms, too.
+// The modules without codes. The package compressed-tensors expects a scale for
+// every weight that could be a linear layer's by its name. So norms are listed.
 ServedJson IgnoredBy(const ServedTensors& served) {
   ServedJson modules = ServedJson::array();
   for (const auto& [name, tensor] : served.tensors) {

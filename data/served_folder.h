@@ -2,7 +2,7 @@
 //
 // A folder for programs that serve a model, by the conventions of Hugging Face:
 // config.json, model.safetensors or shards with an index, the files of a
-// tokenizer. FP8 weights lie there as data/scaled_weights.h reads them.
+// tokenizer. FP8 weights have the layout that data/scaled_weights.h reads.
 #pragma once
 
 #include <cstddef>

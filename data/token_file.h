@@ -25,11 +25,10 @@ int64_t NumWindows(const Tensor& tokens, int64_t seq_len);
 void CopyWindow(const Tensor& tokens, int64_t seq_len, int64_t i,
                 int64_t* inputs, int64_t* labels);
 
-// What tells the documents of a row of n tokens apart, where `eod` ends one: a
-// number for each document or part of one, from 0, and the places of tokens in
-// it, from 0. A part that begins before the row has places from the row's
-// beginning. The label of an end, which is of another document, becomes
-// `ignored`.
+// Marks the documents of a row of n tokens, which `eod` ends. `numbers` gets
+// the number of each token's document, from 0, and `places` its place in the
+// document, from 0. A document that begins before the row begins with the row
+// here. The label of an end belongs to another document and becomes `ignored`.
 void MarkDocuments(const int64_t* tokens, int64_t n, int64_t eod,
                    int64_t ignored, int64_t* numbers, int64_t* places,
                    int64_t* labels);

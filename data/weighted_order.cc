@@ -12,7 +12,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr int64_t kPeriod = 65536;
-// Separates the choice of sources from other uses of the run's seed.
+// The own part of this key: other draws have the same seed.
 constexpr uint64_t kSourcesKey = 0x736f757263657331;
 
 // Whole numbers with the sum kPeriod, by the largest remainders.

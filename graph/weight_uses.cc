@@ -20,7 +20,7 @@ bool LooksUpRows(const Node& node) {
          table->rank() == 2 && rows->shape && rows->rank() > 0;
 }
 
-// Of operand i, which meets data.
+// How the node uses operand i, which meets data.
 WeightUse UseAt(const Node& node, size_t i) {
   const OpFacts& facts = FactsOf(node);
   if (facts.form == OpForm::kGather) {

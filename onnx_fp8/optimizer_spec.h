@@ -17,13 +17,13 @@ struct ParameterGroup {
   std::optional<double> lr_scale;  // multiplies the learning rate
 };
 
-// Of Muon alone; formulas and defaults are torch.optim.Muon's.
+// Settings of Muon alone; formulas and defaults are torch.optim.Muon's.
 struct MuonSettings {
   double momentum = 0.95;
   bool nesterov = true;
-  // Of the iteration x = a·x + (b·g + c·g²)·x with g = x·xᵀ, which makes all
-  // singular values about 1; the number of its steps; and the least norm by
-  // which its first x is divided.
+  // The numbers a, b and c of the iteration x = a·x + (b·g + c·g²)·x with
+  // g = x·xᵀ, which makes all singular values about 1; the number of its steps;
+  // and the least norm by which its first x is divided.
   std::array<double, 3> coefficients = {3.4445, -4.7750, 2.0315};
   int64_t steps = 5;
   double eps = 1e-7;

@@ -27,7 +27,7 @@ namespace onnx_fp8 {
 using RunSettings = std::map<std::string, std::vector<std::string>>;
 // Marks of the files that a setting names: {"--data": ["1234 1a2b3c4d"]}.
 using FileMarks = std::map<std::string, std::vector<std::string>>;
-// Models beside the run's that it keeps too, "loss" and "optimizer": paths.
+// Paths of other models that a run keeps: its "loss" and its "optimizer".
 using KeptModels = std::map<std::string, std::string>;
 
 struct RunConfig {

@@ -140,7 +140,7 @@ class TrainCommand {
   SessionOptions MakeOptions() const;
   // Locks an existing folder; fills in the flags of an earlier run.
   void ReadFolder();
-  // Models beside the run's that the flags name.
+  // The paths of a loss and of an optimizer that the flags name.
   KeptModels OtherModels() const;
   // Marks of the data and the scales that the flags name.
   FileMarks MarksOfFiles() const;

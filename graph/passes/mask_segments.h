@@ -11,9 +11,10 @@ namespace onnx_fp8 {
 // Rows of tokens that hold several documents, which the input `name` tells
 // apart: (B,T), one number for each document of a row.
 
-// Adds the input, of int32, if the graph has none of that name: its axes are
-// those of the first input of integers with two axes, else the first two of the
-// first input that has two. Returns whether it did.
+// Adds the input, of int32, if the graph has none of that name, and returns
+// whether it did. The input gets the axes of the first input of integers that
+// has two. If there is none, it gets the first two axes of the first input that
+// has more.
 // Errors: OptionError if there is no such input, or the graph's own input of
 // that name is something else.
 bool AddSegmentInput(Graph& graph, const std::string& name);

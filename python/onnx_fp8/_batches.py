@@ -45,7 +45,7 @@ def _owned(batch):
 
 class Batches:
     """`batch(index, names, labels)` is a batch for inputs of these names; `length` is the number of batches of a pass, 0 if
-    it is not known. `labels`: those of Columns.
+    it is not known. `labels`: as the attribute of Columns.
 
     A batch is a dict by the names of inputs or of what `columns` takes for them, or a tuple or list in their order, with
     the label last unless it is an input of the model. `keep`: the iterable is read once, and `index` chooses; else batches

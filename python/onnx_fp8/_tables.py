@@ -44,7 +44,7 @@ def _pyarrow(path):
 
 class Rows:
     """`rows(indices, names, labels)` are these samples for the inputs of these names; `samples` is their number. `labels`:
-    those of Columns."""
+    as the attribute of Columns."""
 
     def __init__(self, table, columns):
         self._table, self._columns = table, columns

@@ -51,7 +51,7 @@ def _parameters_on_meta():
 
 
 def _made_again(module, key):
-    """A buffer of a part that a configuration makes, its own or that of a module around it, as in Hugging Face's models."""
+    """Makes a buffer anew from a configuration: the one of its module, or of the nearest module around it that has one."""
     names = key.split(".")
     for depth in reversed(range(len(names))):
         part = module.get_submodule(".".join(names[:depth]))

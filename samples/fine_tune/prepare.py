@@ -46,7 +46,7 @@ def novels():
 
 
 def write_data(tokenizer, passages, path):
-    """`passages`: those of each novel. They are shuffled."""
+    """`passages`: a list of passages for each novel. The file has them shuffled."""
     labels = np.repeat(np.arange(len(passages)), [len(some) for some in passages])
     tokens = tokenizer(sum(passages, []), padding="max_length", truncation=True, max_length=TOKENS)
     order = np.random.default_rng(0).permutation(len(labels))

@@ -103,7 +103,7 @@ class EvaluationPass {
     const bool tokens = IsLikelihood(loss_) && HasTokens(loss_, output, label);
     if (tokens) tokens_ += count;
     perplexity_ |= metrics_.empty() ? tokens : Wants("perplexity");
-    // Of tokens the perplexity says the same.
+    // For tokens the perplexity says the same.
     if (metrics_.empty() ? kind_->hits && !tokens : Wants("accuracy")) {
       hits_ += CountHits(loss_, output, label, *evaluator_);
       hits_of_ += count;

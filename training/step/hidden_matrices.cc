@@ -89,7 +89,7 @@ bool IsMatrix(const Value& weight) {
   return weight.rank() == 2 && NumElements(*weight.shape) > 0;
 }
 
-// Of weights that the patterns decide.
+// Decides for the weights that the patterns name.
 void TakeNamed(const std::vector<std::string>& patterns, const Graph& model,
                const ParameterNames& names,
                std::map<std::string, TakenAs>* taken) {

@@ -116,7 +116,7 @@ struct StepSource {
   std::set<std::string> frozen_halves = {};
   // For kEval: weights → the state that is read in their place, their averages.
   std::map<std::string, std::string> averages = {};
-  // Of the model's parameters, where weight decay depends on it.
+  // Uses of the model's parameters, where weight decay depends on them.
   std::map<std::string, WeightUse> uses = {};
   std::string segment_ids = {};  // see SessionOptions
 };

@@ -143,7 +143,7 @@ inline constexpr int kTileStride = kSide + 4;
 struct alignas(16) AttentionMemory {
   float stage[2 * kSide * kDepthStride];
   float tile[kSide][kTileStride];
-  // Of the rows and columns of a tile of scores: registers are scarce.
+  // The segments of a tile of scores, because registers are scarce.
   int32_t row_segments[kSide], column_segments[kSide];
 };
 
