@@ -155,7 +155,10 @@ def test_a_job_without_a_secret_goes_on_too(words, tmp_path):
 
 def listening(pid):
     """Addresses at which a process listens."""
-    inodes = {os.readlink(fd) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+    inodes = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the process has just closed it
+            inodes.add(os.readlink(fd))
     rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
 
@@ -163,7 +166,10 @@ def listening(pid):
 @pytest.mark.parametrize("host", ["localhost", socket.gethostname()])
 def test_only_the_named_address_is_bound(words, host):
     job = Ranks(words, MASTER_ADDR=host)
-    addresses = listening(job.processes[0].pid)
+    # The job's second port opens behind the first.
+    while len(addresses := listening(job.processes[0].pid)) < 2:
+        assert job.processes[0].poll() is None
+        time.sleep(0.01)
     assert len(addresses) == 2 and not any(address.startswith("00000000:") for address in addresses)
     job.end()
 
