@@ -22,6 +22,7 @@
 #include "cli/operator_new.h"
 #include "cli/output.h"
 #include "cli/report/training_log.h"
+#include "cli/served_files.h"
 #include "onnx_fp8/option_error.h"
 #include "python/arrays.h"
 #include "python/keywords.h"
@@ -548,6 +549,19 @@ void ExportAdapterFolder(HostSession& session, const std::string& folder) {
   session.With([&](TrainingSession& s) { s.ExportAdapter(folder); });
 }
 
+std::vector<std::string> ExportServedFiles(HostSession& session,
+                                           const std::string& path,
+                                           const std::string& format,
+                                           const std::string& like,
+                                           bool external_data) {
+  const ServedFiles files =
+      ServedFilesOf(format, "path", path, like, external_data);
+  std::vector<std::string> remarks =
+      session.With([&](TrainingSession& s) { return s.ExportServed(files); });
+  for (std::string& remark : remarks) remark = InKeywords(remark);
+  return remarks;
+}
+
 void Raise(const char* type, const std::exception& error) {
   nb::object types = nb::module_::import_("onnx_fp8._errors");
   nb::object raised = types.attr(type);
@@ -617,6 +631,8 @@ NB_MODULE(_core, module) {
       .def("export_onnx", ExportModelFile, "path"_a, "external_data"_a,
            WithoutLock())
       .def("export_safetensors", ExportWeightFile, "path"_a, WithoutLock())
+      .def("export_served", ExportServedFiles, "path"_a, "format"_a, "like"_a,
+           "external_data"_a, WithoutLock())
       .def("export_adapter", ExportAdapterFolder, "folder"_a, WithoutLock())
       .def_prop_ro("step_count",
                    [](HostSession& session) {
