@@ -186,7 +186,8 @@ class TrainingSession:
         return from_core(self._core.weights(copy))
 
     def load_weights(self, weights: dict) -> None:
-        """Replaces some or all of these tensors; dtypes and shapes stay."""
+        """Replaces some or all of these tensors; dtypes and shapes stay. Their averages (`ema`) begin anew from them;
+        moments stay."""
         self._core.load_weights(to_core(weights))
         self._changed = True
 
