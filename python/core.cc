@@ -495,17 +495,21 @@ std::string RunCommand(const std::string& name, const nb::dict& options,
   throw OptionError("there is no command " + name);
 }
 
-// The command `eval`, beside which `callback` gets the outputs.
+// The command `eval`, beside which `callback`, unless it is None, gets the
+// outputs.
 std::string EvaluateWith(const nb::dict& options, const nb::object& callback,
-                         const nb::object& note) {
+                         const nb::object& note, const nb::object& data) {
   const Arguments arguments = ArgumentsOf(options);
+  EvalHost host = {.data = HostDataOf(data)};
+  if (!callback.is_none()) {
+    host.outputs = [&](const TensorMap& outputs, const Tensor* label) {
+      ShowOutputs(callback, outputs, label);
+    };
+    host.measures = [&] { return MeasuresOf(callback); };
+  }
   return Unlocked([&] {
     KeptSignals signals;
     CapturedOutput output(ToPython(note));
-    const EvalHost host = {[&](const TensorMap& outputs, const Tensor* label) {
-                             ShowOutputs(callback, outputs, label);
-                           },
-                           [&] { return MeasuresOf(callback); }};
     if (EvalWatched(arguments, host) == kInterrupted) {
       throw Interruption("interrupted");
     }
@@ -649,7 +653,8 @@ NB_MODULE(_core, module) {
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
-  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a, "note"_a);
+  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a, "note"_a,
+             "data"_a = nb::none());
   module.def("train", TrainWith, "options"_a, "callback"_a, "note"_a,
              "watches"_a, "data"_a = nb::none(), "val_data"_a = nb::none());
   module.def("run_command", RunCommand, "name"_a, "options"_a, "note"_a);

@@ -95,7 +95,7 @@ def test_files():
     with pytest.raises(onnx_fp8.OptionError, match="`out` is missing"):
         onnx_fp8.train(digits.MODEL, data=digits.TRAIN, loss="cross_entropy", steps=1)
     with pytest.raises(onnx_fp8.OptionError, match="`data`: expected files, got arrays"):
-        onnx_fp8.evaluate(digits.MODEL, data=digits.arrays(), loss="cross_entropy")
+        onnx_fp8.calibrate(digits.MODEL, "no.json", data=digits.arrays())
     with pytest.raises(onnx_fp8.OptionError, match="expected one of `model` and `ort_training`"):
         onnx_fp8.train(digits.MODEL, ort_training="no", data=digits.TRAIN, steps=1, out="/tmp/no")
     with pytest.raises(onnx_fp8.OptionError, match="`model` is not for `ort_training`"):
