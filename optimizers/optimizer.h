@@ -100,6 +100,9 @@ std::vector<std::string> MomentsOf(const OptimizerSpec& spec, bool of_rest);
 // The values of OptimizerSpec::moments.
 std::vector<std::string> MomentFormats();
 
+// With spec.clip_previous, the state that holds the norm of the step before.
+inline constexpr char kPreviousNorm[] = "optimizer.previous_norm";
+
 // The scales of a moment that is kept as codes: state with the moment's name
 // and this end.
 inline constexpr char kMomentScale[] = ".scale";
@@ -148,7 +151,7 @@ struct OptimizerValues {
 // parameter, moments as state (kMoments), counters (`optimizer.step`,
 // `optimizer.skipped`) and the bindings of all of them and of the parameters.
 // With spec.clip_previous the norm in grad_scale is state,
-// `optimizer.previous_norm`. It takes the norm of each step that is ok and has
+// kPreviousNorm. It takes the norm of each step that is ok and has
 // a finite norm. While it is 0, grad_scale is 1. With
 // spec.ema the averages of the parameters are state, too (ema.h). `names` are
 // the names of this state; without them a name that the graph has is changed. A

@@ -163,11 +163,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     sources = _sources(data, options)
     function = None
     if callable(options.get("loss")):
-        if "data" in sources:
-            raise OptionError("`loss`: a function is exported with the first samples of `data`, which must be files or arrays, "
-                              "not tables or batches: give it to TrainingSession, whose `step` takes any batch, or write it to "
-                              "a file by torch.onnx.export, whose path is the loss")
-        function = function_of(options["loss"], model, data["data"], options)
+        function = function_of(options["loss"], model, data["data"], options, sources.get("data"))
         options["loss"] = function.path
     arrays = {name: to_core(value, name) for name, value in data.items() if name not in sources and hasattr(value, "items")}
     files = {name: value for name, value in data.items() if name not in sources and are_files(value)}

@@ -237,6 +237,7 @@ std::string DropUnkept(const SourceMap& weights, const Graph& model,
     }
     drop(StateName(model, kAveraged));
   }
+  if (!spec.clip_previous) drop(StateName(model, kPreviousNorm));
   std::string remark;
   if (moments > 0) {
     remark = Concat("`optimizer=", spec.kind, "`: ", moments,
