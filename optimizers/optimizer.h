@@ -150,10 +150,9 @@ struct OptimizerValues {
 // clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update node per
 // parameter, moments as state (kMoments), counters (`optimizer.step`,
 // `optimizer.skipped`) and the bindings of all of them and of the parameters.
-// With spec.clip_previous the norm in grad_scale is state,
-// kPreviousNorm. It takes the norm of each step that is ok and has
-// a finite norm. While it is 0, grad_scale is 1. With
-// spec.ema the averages of the parameters are state, too (ema.h). `names` are
+// With spec.clip_previous the norm in grad_scale is state, kPreviousNorm. It
+// takes the norm of each step that is ok and has a finite norm. While it is 0,
+// grad_scale is 1. With spec.ema the averages of the parameters are state, too (ema.h). `names` are
 // the names of this state; without them a name that the graph has is changed. A
 // step that is not ok changes only `skipped`. `must_be_finite`: amaxes (float,
 // never NaN); if one is infinite, the step is not ok. REQUIRES: concrete
