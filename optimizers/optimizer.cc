@@ -125,7 +125,7 @@ Value* ClipFactor(Builder& b, Value* norm, double clip_norm) {
 Value* PreviousNorm(Builder& b, const StateNames& names,
                     const OptimizerValues& values) {
   Value* norm = values.grad_norm;
-  Value* previous = AddState(b.graph(), names, "optimizer.previous_norm",
+  Value* previous = AddState(b.graph(), names, kPreviousNorm,
                              Role::kGradientNorm, Tensor::Scalar(0.0f));
   Value* counts = b.Op("And", {values.ok, IsFinite(b, norm)});
   Bind(b.graph(), previous, b.Op("Where", {counts, norm, previous}));

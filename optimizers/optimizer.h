@@ -100,6 +100,9 @@ std::vector<std::string> MomentsOf(const OptimizerSpec& spec, bool of_rest);
 // The values of OptimizerSpec::moments.
 std::vector<std::string> MomentFormats();
 
+// With spec.clip_previous, the state that holds the norm of the step before.
+inline constexpr char kPreviousNorm[] = "optimizer.previous_norm";
+
 // The scales of a moment that is kept as codes: state with the moment's name
 // and this end.
 inline constexpr char kMomentScale[] = ".scale";
@@ -147,24 +150,23 @@ struct OptimizerValues {
 // clip_norm / (norm + 1e-6)), PyTorch's clip_grad_norm_), one update node per
 // parameter, moments as state (kMoments), counters (`optimizer.step`,
 // `optimizer.skipped`) and the bindings of all of them and of the parameters.
-// With spec.clip_previous the norm in grad_scale is state,
-// `optimizer.previous_norm`. It takes the norm of each step that is ok and has
-// a finite norm. While it is 0, grad_scale is 1. With
-// spec.ema the averages of the parameters are state, too (ema.h). `names` are
-// the names of this state; without them a name that the graph has is changed. A
-// step that is not ok changes only `skipped`. `must_be_finite`: amaxes (float,
-// never NaN); if one is infinite, the step is not ok. REQUIRES: concrete
-// shapes. With spec.release_gradients the norm may be infinite or NaN,
-// `must_be_finite` and `condition` alone decide, and an element whose gradient
-// is not finite keeps its values; RunUpdatesEarly (early_updates.h) puts the
-// nodes to their gradients. Errors: no parameters; a parameter that occurs
-// twice or has another dtype. `loss_scale`: a float of rank 0. The caller has
-// multiplied all gradients by it; grad_norm and the updates divide them by it.
-// Null: the gradients are not scaled. `sum_of_parts`: needed if parameters are
-// divided, so that the norm covers whole gradients. `condition`: a bool of rank
-// 0; the step is not ok without it. Null: true. `seed`: the run's, which the
-// state `optimizer.seed` (int64, 63 bits of it) keeps if moments or masters are
-// rounded stochastically.
+// With spec.clip_previous the norm in grad_scale is state, kPreviousNorm. It
+// takes the norm of each step that is ok and has a finite norm. While it is 0,
+// grad_scale is 1. With spec.ema the averages of the parameters are state, too
+// (ema.h). `names` are the names of this state; without them a name that the
+// graph has is changed. A step that is not ok changes only `skipped`.
+// `must_be_finite`: amaxes (float, never NaN); if one is infinite, the step is
+// not ok. REQUIRES: concrete shapes. With spec.release_gradients the norm may
+// be infinite or NaN, `must_be_finite` and `condition` alone decide, and an
+// element whose gradient is not finite keeps its values; RunUpdatesEarly
+// (early_updates.h) puts the nodes to their gradients. Errors: no parameters; a
+// parameter that occurs twice or has another dtype. `loss_scale`: a float of
+// rank 0. The caller has multiplied all gradients by it; grad_norm and the
+// updates divide them by it. Null: the gradients are not scaled.
+// `sum_of_parts`: needed if parameters are divided, so that the norm covers
+// whole gradients. `condition`: a bool of rank 0; the step is not ok without
+// it. Null: true. `seed`: the run's, which the state `optimizer.seed` (int64,
+// 63 bits of it) keeps if moments or masters are rounded stochastically.
 OptimizerValues AppendOptimizer(
     Graph& graph, const std::vector<ParameterGradient>& parameters,
     const OptimizerSpec& spec, const std::vector<Value*>& must_be_finite = {},

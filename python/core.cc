@@ -22,6 +22,7 @@
 #include "cli/operator_new.h"
 #include "cli/output.h"
 #include "cli/report/training_log.h"
+#include "cli/served_files.h"
 #include "onnx_fp8/option_error.h"
 #include "python/arrays.h"
 #include "python/keywords.h"
@@ -494,17 +495,21 @@ std::string RunCommand(const std::string& name, const nb::dict& options,
   throw OptionError("there is no command " + name);
 }
 
-// The command `eval`, beside which `callback` gets the outputs.
+// The command `eval`, beside which `callback`, unless it is None, gets the
+// outputs.
 std::string EvaluateWith(const nb::dict& options, const nb::object& callback,
-                         const nb::object& note) {
+                         const nb::object& note, const nb::object& data) {
   const Arguments arguments = ArgumentsOf(options);
+  EvalHost host = {.data = HostDataOf(data)};
+  if (!callback.is_none()) {
+    host.outputs = [&](const TensorMap& outputs, const Tensor* label) {
+      ShowOutputs(callback, outputs, label);
+    };
+    host.measures = [&] { return MeasuresOf(callback); };
+  }
   return Unlocked([&] {
     KeptSignals signals;
     CapturedOutput output(ToPython(note));
-    const EvalHost host = {[&](const TensorMap& outputs, const Tensor* label) {
-                             ShowOutputs(callback, outputs, label);
-                           },
-                           [&] { return MeasuresOf(callback); }};
     if (EvalWatched(arguments, host) == kInterrupted) {
       throw Interruption("interrupted");
     }
@@ -546,6 +551,19 @@ std::vector<std::string> ExportWeightFile(HostSession& session,
 
 void ExportAdapterFolder(HostSession& session, const std::string& folder) {
   session.With([&](TrainingSession& s) { s.ExportAdapter(folder); });
+}
+
+std::vector<std::string> ExportServedFiles(HostSession& session,
+                                           const std::string& path,
+                                           const std::string& format,
+                                           const std::string& like,
+                                           bool external_data) {
+  const ServedFiles files =
+      ServedFilesOf(format, "path", path, like, external_data);
+  std::vector<std::string> remarks =
+      session.With([&](TrainingSession& s) { return s.ExportServed(files); });
+  for (std::string& remark : remarks) remark = InKeywords(remark);
+  return remarks;
 }
 
 void Raise(const char* type, const std::exception& error) {
@@ -617,6 +635,8 @@ NB_MODULE(_core, module) {
       .def("export_onnx", ExportModelFile, "path"_a, "external_data"_a,
            WithoutLock())
       .def("export_safetensors", ExportWeightFile, "path"_a, WithoutLock())
+      .def("export_served", ExportServedFiles, "path"_a, "format"_a, "like"_a,
+           "external_data"_a, WithoutLock())
       .def("export_adapter", ExportAdapterFolder, "folder"_a, WithoutLock())
       .def_prop_ro("step_count",
                    [](HostSession& session) {
@@ -633,7 +653,8 @@ NB_MODULE(_core, module) {
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
-  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a, "note"_a);
+  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a, "note"_a,
+             "data"_a = nb::none());
   module.def("train", TrainWith, "options"_a, "callback"_a, "note"_a,
              "watches"_a, "data"_a = nb::none(), "val_data"_a = nb::none());
   module.def("run_command", RunCommand, "name"_a, "options"_a, "note"_a);

@@ -68,8 +68,9 @@ int Train(const Arguments& arguments, const TrainHost& host);
 // A program that evaluates by `eval` may watch the outputs and add numbers of
 // its own about them. Both functions may be empty.
 struct EvalHost {
-  OutputObserver outputs;
-  std::function<std::map<std::string, double>()> measures;
+  OutputObserver outputs = {};
+  std::function<std::map<std::string, double>()> measures = {};
+  HostData data = {};  // in place of --data
 };
 int EvalWatched(const Arguments& arguments, const EvalHost& host);
 

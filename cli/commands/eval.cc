@@ -94,12 +94,19 @@ int Eval(const Arguments& arguments) { return EvalWatched(arguments, {}); }
 int EvalWatched(const Arguments& arguments, const EvalHost& host) {
   Flags flags(EvalHelp(), kEvalOptions);
   if (!flags.Parse(arguments)) return 0;
-  flags.Require({"MODEL", "data"});
+  flags.Require({"MODEL"});
+  const bool is_given = host.data.given();
+  if (!is_given) flags.Require({"data"});
   ApplyMachine(flags);
   auto session = MakeSession(flags);
   DataLayout layout =
       LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
-  Dataset data(MakeDatasetSpec(flags.List("data"), layout, BudgetsOf(flags)));
+  // The name stands in messages for what the host gives.
+  const auto files =
+      is_given ? std::vector<std::string>{"data"} : flags.List("data");
+  DatasetSpec spec = MakeDatasetSpec(files, layout, BudgetsOf(flags));
+  host.data.GiveTo(&spec);
+  const Dataset data(spec);
   Notes(data.notes());
   Evaluation evaluation = Evaluate(*session, data, layout, {}, host.outputs);
   if (host.measures) evaluation.measures = host.measures();

@@ -10,6 +10,7 @@
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/run_session.h"
+#include "cli/served_files.h"
 #include "data/safetensors.h"
 #include "graph/onnx/onnx_io.h"
 #include "onnx_fp8/option_names.h"
@@ -54,7 +55,7 @@ const Option kExportOptions[] = {
      "and scales of the run (hf-fp8) or with bfloat16 weights (bf16), or an "
      ".onnx file of the forward with codes and scales (onnx-fp8)",
      "",
-     {.choices = "hf-fp8|bf16|onnx-fp8"}},
+     {.choices = kServedFormats}},
     {"Own", "like", OptionKind::kFile,
      "for `format` hf-fp8 and bf16: a folder of Hugging Face whose config.json "
      "is completed and whose tokenizer is copied"},
@@ -160,28 +161,8 @@ std::optional<ServedFiles> ServedOf(const OptionSet& flags) {
     throw OptionError("`out`: expected one folder or file for `format`, got " +
                       std::to_string(paths.size()));
   }
-  ServedFiles files = {.format = ServedFormat::kHuggingFaceFp8,
-                       .path = paths[0],
-                       .like = flags.Text("like"),
-                       .external_data = flags.On("external_data")};
-  if (format == "bf16") files.format = ServedFormat::kBFloat16;
-  const bool model = format == "onnx-fp8";
-  if (model) files.format = ServedFormat::kOnnxFp8;
-  if (model && flags.Has("like")) {
-    throw OptionError("`like` is for `format` hf-fp8 and bf16");
-  }
-  if (!model && flags.On("external_data")) {
-    throw OptionError("`external_data` is for .onnx files");
-  }
-  const std::string end = Extension(paths[0]);
-  const bool is_file = end == ".onnx" || end == ".safetensors";
-  if (model ? end != ".onnx" : is_file) {
-    throw OptionError("`out`: expected " +
-                      std::string(model ? "a name that ends in .onnx"
-                                        : "the name of a folder") +
-                      " for `format` " + format + ", got " + paths[0]);
-  }
-  return files;
+  return ServedFilesOf(format, "out", paths[0], flags.Text("like"),
+                       flags.On("external_data"));
 }
 
 void ExportServed(TrainingSession& session, const ServedFiles& files,

@@ -15,6 +15,7 @@
 #include "base/joined.h"
 #include "graph/builder.h"
 #include "graph/passes/expand.h"
+#include "graph/passes/token_places.h"
 #include "onnx_fp8/option_error.h"
 
 namespace onnx_fp8 {
@@ -41,15 +42,6 @@ bool MixesNeighbors(const Node& node) {
 constexpr std::array<std::string_view, 10> kBetweenOps = {
     "Cast", "Div",     "Dropout", "Expand",    "Identity",
     "Mul",  "Reshape", "Slice",   "Transpose", "Where"};
-
-bool ComesFromWeight(const Value* value) {
-  constexpr std::array<std::string_view, 4> kMoves = {"Cast", "Identity",
-                                                      "Reshape", "Transpose"};
-  while (value->producer && IsOneOf(*value->producer, kMoves)) {
-    value = value->producer->in(0);
-  }
-  return value->is_initializer() || value->is_constant();
-}
 
 // Whether a product of computed values reads `value` as probabilities.
 bool WeighsRows(const Value* value) {
@@ -233,6 +225,7 @@ void MaskSegments(Graph& graph, const std::string& name,
     if (node.Is("Attention")) whole.push_back(&node);
   }
   for (Node* node : whole) ExpandNode(graph, *node, &evaluator);
+  RequireTokensInPlace(graph, *input);
   for (Node& node : graph.nodes()) {
     if (node.Is("Softmax")) softmaxes.push_back(&node);
   }

@@ -25,7 +25,8 @@ bool AddSegmentInput(Graph& graph, const std::string& name);
 // shapes; the input. Errors: no attention; attention whose scores are not
 // (B,H,T,T) or (B,T,T) with the Softmax over the last axis; attention whose
 // queries and keys come from different inputs; another op that mixes rows: a
-// recurrent one, linear attention, or a convolution with a window.
+// recurrent one, linear attention, or a convolution with a window;
+// RequireTokensInPlace's.
 void MaskSegments(Graph& graph, const std::string& name,
                   const Evaluator& evaluator);
 

@@ -88,6 +88,16 @@ class Batches:
             given = self._call(index) if self._function else self._draw()
         return to_core(self._named(given, names), self._name)
 
+    def example(self, count, names, labels):
+        """The first batch, which comes again. Batches have their own size, whatever `count` is."""
+        self._columns.labels = labels
+        if self._function:
+            return to_core(self._named(self._function(0), names), self._name)
+        for batch in self._first:
+            self._first = itertools.chain([batch], self._first)
+            return to_core(self._named(batch, names), self._name)
+        raise Error(f"[{self._name}] expected at least one batch, got none")
+
     def close(self):
         if isinstance(self._next, Prefetch):
             self._next.close()

@@ -183,24 +183,49 @@ def _read(file, options):
             options.get("label", "labels"): tokens[1:2 * length + 1].reshape(2, length)}
 
 
-def function_of(function, model, data, options):
-    """The function as a LossFunction, for the first samples of the data of a run."""
-    from ._arrays import from_core, to_core
-    from .session import TrainingSession
+def _samples(inputs):
+    """How many samples an example has: as many as the model was exported for, or two."""
+    fixed = [info.shape[0] for info in inputs if info.shape and info.shape[0] > 0]
+    return max(fixed[0] if fixed else 2, 2)
+
+
+def _first_rows(data, inputs, options):
+    """Of arrays and files."""
     if hasattr(data, "items"):
         arrays = dict(data)
     else:
         arrays = {}
         for file in data if isinstance(data, (list, tuple)) else [data]:
             arrays.update(_read(file, options))
-    session = TrainingSession(model)
-    inputs = [info for info in session.inputs if info.name in arrays or "" in arrays]
-    fixed = [info.shape[0] for info in inputs if info.shape and info.shape[0] > 0]
-    samples = max(fixed[0] if fixed else 2, 2)
-    rows = {name: _rows(name, array, options, samples) for name, array in arrays.items()}
+    inputs = [info for info in inputs if info.name in arrays or "" in arrays]
+    rows = {name: _rows(name, array, options, _samples(inputs)) for name, array in arrays.items()}
     if "" in rows:  # the tokens
         rows[inputs[0].name] = rows.pop("")
+    return rows
+
+
+def _example(function, model, source, inputs):
+    """Of a source of batches or rows. Parameters of the function that have no name of an output are labels, but for the
+    first one if none has."""
+    from ._arrays import from_core
+    from .commands import inspect as inspect_model
+    outputs = {output["name"] for output in inspect_model(model)["outputs"]}
+    names = [info.name for info in inputs]
+    parameters = _parameters(function)[0]
+    labels = [name for name in parameters if name not in outputs and name not in names]
+    if not outputs & set(parameters):
+        labels = labels[1:]
+    return from_core(source.example(_samples(inputs), names + labels, dict.fromkeys(labels)))
+
+
+def function_of(function, model, data, options, source=None):
+    """The function as a LossFunction, for the first samples of the data of a run, or of the source that gives them."""
+    from ._arrays import from_core, to_core
+    from .session import TrainingSession
+    session = TrainingSession(model)
     names = {info.name for info in session.inputs}
+    rows = (_example(function, model, source, session.inputs) if source
+            else _first_rows(data, session.inputs, options))
     feeds = {name: array for name, array in rows.items() if name in names}
     outputs = from_core(session._core.eval(to_core(feeds))[1])
     labels = {name: array for name, array in rows.items() if name not in names}

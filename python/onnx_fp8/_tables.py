@@ -57,6 +57,10 @@ class Rows:
         batch = {name: taken[column] for name, column in chosen.items()}
         return to_core(self._columns.finished(batch, names), self._table.name)
 
+    def example(self, count, names, labels):
+        """The first rows."""
+        return self.rows(range(min(count, self.samples)), names, labels)
+
     def close(self):
         pass
 

@@ -25,8 +25,8 @@ def _run(name, model, options, command=None):
     data = options.get("data")
     if not are_files(data) or are_tables(data):
         got = "a table" if are_files(data) else "arrays" if hasattr(data, "items") else type(data).__name__
-        raise OptionError(f"`data`: expected files, got {got}: arrays and batches are for onnx_fp8.train and "
-                          "TrainingSession.eval")
+        raise OptionError(f"`data`: expected files, got {got}: arrays, tables and batches are for onnx_fp8.train and "
+                          "onnx_fp8.evaluate")
     file = ModelFile(model)
     options = {**file.options, **options}
     with naming_missing_files(*(options.get(key) for key in ("MODEL", "RUN", *_FILES))):
@@ -40,16 +40,22 @@ def inspect(model, **options) -> dict:
 
 
 @documented("eval")
-def evaluate(model, *, compute_metrics=None, **options) -> dict:
-    """Loss, and accuracy or perplexity, of a model or of the folder of a run over the files `data`.
+def evaluate(model, *, data=None, compute_metrics=None, **options) -> dict:
+    """Loss, and accuracy or perplexity, of a model or of the folder of a run over all samples of `data`.
 
+    `data`: as `val_data` of onnx_fp8.train, with the options of tables and batches.
     `compute_metrics(outputs, labels)`: returns a dict of numbers about all outputs and labels, which the result has, too.
     """
+    watch = None if compute_metrics is None else Measures(compute_metrics).watch
+    source = _sources({"data": data}, options, once="data").get("data")
+    if isinstance(source, Batches):
+        _refuse_beside_batches("data", options)
+    if source is None and hasattr(data, "items"):
+        source = to_core(data, "data")
+    if source is None:
+        options["data"] = data
     given = {**options, "json": True}
-    if compute_metrics is None:
-        return json.loads(_run("eval", model, given))
-    watch = Measures(compute_metrics).watch
-    return json.loads(_run("eval", model, given, lambda options: _core.evaluate(options, watch, note)))
+    return json.loads(_run("eval", model, given, lambda options: _core.evaluate(options, watch, note, source)))
 
 
 @documented("rewrite")
@@ -85,9 +91,9 @@ def recipes() -> list[dict]:
 _OF_BATCHES = {"columns": None, "pad_to": None, "pad_id": 0, "shift_labels": False, "prefetch": 2}
 
 
-def _sources(data, options):
+def _sources(data, options, once="val_data"):
     """By name: what gives the samples or the batches of a run that are neither files of the program nor arrays. Takes
-    the options of such data out of `options`."""
+    the options of such data out of `options`. `once`: the data that are read once and kept."""
     given = {key: options.pop(key, preset) for key, preset in _OF_BATCHES.items()}
     ahead = given.pop("prefetch")
     if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
@@ -103,11 +109,17 @@ def _sources(data, options):
         elif is_dataset(value):
             sources[name] = Rows(Dataset(name, value), columns)
         else:
-            sources[name] = Batches(name, value, name == "val_data", columns, ahead)
+            sources[name] = Batches(name, value, name == once, columns, ahead)
     used = [key for key, value in given.items() if value != _OF_BATCHES[key]]
     if used and not sources:
         raise OptionError(f"`{used[0]}` is for tables, datasets and batches, not for arrays and other files")
     return sources
+
+
+def _refuse_beside_batches(data, options):
+    for name in ("batch_size", "data_weights", "no_shuffle", "shuffle_block", "seq_len", "token_dtype", "eod"):
+        if options.get(name) not in (None, False):
+            raise OptionError(f"`{name}` is for files and arrays: the batches of `{data}` have their own size and order")
 
 
 @documented("train")
@@ -151,9 +163,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     sources = _sources(data, options)
     function = None
     if callable(options.get("loss")):
-        if "data" in sources:
-            raise OptionError("`loss`: a function needs files or arrays as `data`, whose first samples it is exported with")
-        function = function_of(options["loss"], model, data["data"], options)
+        function = function_of(options["loss"], model, data["data"], options, sources.get("data"))
         options["loss"] = function.path
     arrays = {name: to_core(value, name) for name, value in data.items() if name not in sources and hasattr(value, "items")}
     files = {name: value for name, value in data.items() if name not in sources and are_files(value)}
@@ -161,9 +171,7 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     if "data" in sources and "data" not in batches and options.get("data_weights") is not None:
         raise OptionError("`data_weights` is for several files: tables and datasets are one source")
     if "data" in batches:
-        for name in ("batch_size", "data_weights", "no_shuffle", "shuffle_block", "seq_len", "token_dtype", "eod"):
-            if options.get(name) not in (None, False):
-                raise OptionError(f"`{name}` is for files and arrays: the batches of `data` have their own size and order")
+        _refuse_beside_batches("data", options)
     if "val_data" in batches and options.get("val_batch_size") is not None:
         raise OptionError("`val_batch_size` is for files and arrays: the batches of `val_data` have their own size")
     file = ModelFile(model)

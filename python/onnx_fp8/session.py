@@ -186,7 +186,8 @@ class TrainingSession:
         return from_core(self._core.weights(copy))
 
     def load_weights(self, weights: dict) -> None:
-        """Replaces some or all of these tensors; dtypes and shapes stay."""
+        """Replaces some or all of these tensors; dtypes and shapes stay. Their averages (`ema`) begin anew from them;
+        moments stay."""
         self._core.load_weights(to_core(weights))
         self._changed = True
 
@@ -202,14 +203,25 @@ class TrainingSession:
 
     restore = resume
 
-    def export(self, path, external_data: bool = False) -> list[str]:
+    def export(self, path, external_data: bool = False, *, format: str | None = None, like=None) -> list[str]:
         """Writes the model with its present weights, in evaluation mode (.onnx), or the weights and the statistics of
-        BatchNorm in PyTorch's names and layout (.safetensors). Adapters are merged into the weights. Returns remarks about names that the file had lost."""
+        BatchNorm in PyTorch's names and layout (.safetensors). Adapters are merged into the weights.
+
+        `format`: for programs that serve the model, as in onnx_fp8.export: a new folder `path` with the FP8 codes and
+        scales of the next evaluation ("hf-fp8") or with bfloat16 weights ("bf16"), or an .onnx file of the forward with
+        codes and scales ("onnx-fp8"). `like`: a folder of Hugging Face whose config.json is completed in the new folder,
+        and whose tokenizer is copied. Returns remarks: names that the file had lost, layers without codes.
+        """
         path = os.fspath(path)
+        if format is not None:
+            with naming_missing_files(like):
+                return self._core.export_served(path, format, "" if like is None else os.fspath(like), external_data)
+        if like is not None:
+            raise OptionError("`like` needs `format` hf-fp8 or bf16")
         if path.endswith(".safetensors"):
             return self._core.export_safetensors(path)
         if not path.endswith(".onnx"):
-            raise OptionError(f"`path`: expected a name that ends in .onnx or .safetensors, got {path}")
+            raise OptionError(f"`path`: expected a name that ends in .onnx or .safetensors, got {path} (folders need `format`)")
         self._core.export_onnx(path, external_data)
         return []
 

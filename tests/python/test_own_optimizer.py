@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from program import metrics, run
+from safetensors.numpy import load_file
 
 
 def write_case(folder):
@@ -43,3 +44,17 @@ def test_a_run_keeps_the_file(tmp_path):
     rule.write_bytes(rule.read_bytes() + b"\0")
     done = run("train", "--resume", "--out", "moved", "--steps", 4, cwd=tmp_path, code=1)
     assert "optimizer/rule.onnx] is not the file that the run was started with" in done.stderr
+
+
+def test_states_go_with_their_optimizer(tmp_path):
+    write_case(tmp_path)
+    words = ["train", "m.onnx", "--data", "d.npz", "--loss", "mse", "--batch-size", 4, "--steps", 1, "--out", "run"]
+    run(*words, "--optimizer", "rule.onnx", cwd=tmp_path)
+    held = {"b", "optimizer.step", "optimizer.skipped"}
+    for steps, optimizer, states in ((2, "rule.onnx", {"b.m"}), (3, "sgd", set()), (4, "adamw", {"b.exp_avg", "b.exp_avg_sq"}),
+                                     (5, "rule.onnx", {"b.m"})):
+        done = run("train", "--resume", "--out", "run", "--steps", steps, "--optimizer", optimizer, cwd=tmp_path)
+        state = tmp_path / "run" / "checkpoints" / f"step_{steps:08}" / "state.safetensors"
+        assert set(load_file(state)) == held | states, optimizer
+        dropped = {3: 1, 5: 2}.get(steps)
+        assert (f"{dropped} moments of the optimizer before are dropped" in done.stderr) == bool(dropped), optimizer

@@ -125,7 +125,9 @@ def test_options_of_files_do_not_fit(tmp_path):
         with pytest.raises(onnx_fp8.OptionError, match=f"`{list(option)[0]}` is for files and arrays"):
             train(tmp_path / "run", rows(digits.arrays(), 30, 2), steps=2, **option)
     with pytest.raises(onnx_fp8.OptionError, match="`data`: expected files, got list"):
-        onnx_fp8.evaluate(digits.MODEL, data=rows(digits.arrays(), 30, 2), loss="cross_entropy")
+        onnx_fp8.calibrate(digits.MODEL, tmp_path / "scales.json", data=rows(digits.arrays(), 30, 2))
+    with pytest.raises(onnx_fp8.OptionError, match="`batch_size` is for files and arrays: the batches of `data`"):
+        onnx_fp8.evaluate(digits.MODEL, data=rows(digits.arrays(), 30, 2), loss="cross_entropy", batch_size=8)
     with pytest.raises(onnx_fp8.Error, match=re.escape("[val_data] expected at least one batch, got none")):
         train(tmp_path / "run", digits.arrays(), iter([]), steps=2)
 

@@ -95,7 +95,7 @@ def test_files():
     with pytest.raises(onnx_fp8.OptionError, match="`out` is missing"):
         onnx_fp8.train(digits.MODEL, data=digits.TRAIN, loss="cross_entropy", steps=1)
     with pytest.raises(onnx_fp8.OptionError, match="`data`: expected files, got arrays"):
-        onnx_fp8.evaluate(digits.MODEL, data=digits.arrays(), loss="cross_entropy")
+        onnx_fp8.calibrate(digits.MODEL, "no.json", data=digits.arrays())
     with pytest.raises(onnx_fp8.OptionError, match="expected one of `model` and `ort_training`"):
         onnx_fp8.train(digits.MODEL, ort_training="no", data=digits.TRAIN, steps=1, out="/tmp/no")
     with pytest.raises(onnx_fp8.OptionError, match="`model` is not for `ort_training`"):
@@ -106,6 +106,15 @@ def test_files():
         onnx_fp8.rewrite(out="/tmp/no", recipe="delayed")
     with pytest.raises(onnx_fp8.OptionError, match="ends in .onnx or .safetensors, got x.txt"):
         digits.session().export("x.txt")
+    for path, options, message in (
+            ("x", {"like": "hub"}, "`like` needs `format` hf-fp8 or bf16"),
+            ("x", {"format": "fp8"}, "`format`: expected hf-fp8, bf16 or onnx-fp8, got fp8"),
+            ("x", {"format": "onnx-fp8"}, "`path`: expected a name that ends in .onnx for `format` onnx-fp8, got x"),
+            ("x.onnx", {"format": "bf16"}, "`path`: expected the name of a folder for `format` bf16, got x.onnx"),
+            ("x.onnx", {"format": "onnx-fp8", "like": "hub"}, "`like` is for `format` hf-fp8 and bf16"),
+            ("x", {"format": "bf16", "external_data": True}, "`external_data` is for .onnx files")):
+        with pytest.raises(onnx_fp8.OptionError, match=message):
+            digits.session().export(path, **options)
 
 
 class Module:

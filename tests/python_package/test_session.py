@@ -4,6 +4,7 @@ import json
 import pickle
 import threading
 import time
+import warnings
 
 import digits
 import ml_dtypes
@@ -165,6 +166,34 @@ def test_save_and_resume(tmp_path):
     second = digits.session()
     second.resume(tmp_path)
     assert digits.losses(second, 3, first=3) == expected[3:]
+
+
+def test_what_is_served_is_what_export_writes(tmp_path):
+    """Of a session, and of its checkpoint in the folder of a run."""
+    options = {"recipe": "tensorwise", "filter_fqns": ["head"]}
+    run, hub = tmp_path / "run", tmp_path / "hub"
+    onnx_fp8.train(digits.MODEL, data=digits.TRAIN, steps=1, batch_size=30, out=run, progress=False,
+                   **(digits.OPTIONS | options))
+    hub.mkdir()
+    (hub / "config.json").write_text('{"model_type": "digits"}')
+    session = digits.session(**options)
+    session.resume(run)
+    session.step(digits.batch())
+    session.save(run)
+    for format, like in (("hf-fp8", hub), ("bf16", None), ("onnx-fp8", None)):
+        end = ".onnx" if format == "onnx-fp8" else ""
+        ours, theirs = tmp_path / f"ours{format}{end}", tmp_path / f"theirs{format}{end}"
+        remarks = session.export(ours, format=format, like=like)
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            onnx_fp8.export(run, theirs, format=format, like=like)
+        assert remarks == [str(note.message) for note in notes], format
+        assert contents(ours) == contents(theirs), format
+    assert json.loads((tmp_path / "ourshf-fp8/config.json").read_text())["model_type"] == "digits"
+
+
+def contents(path):
+    return {file.name: file.read_bytes() for file in path.iterdir()} if path.is_dir() else path.read_bytes()
 
 
 def test_predictions_need_no_label():

@@ -202,7 +202,7 @@ def test_other_files_are_named(tmp_path):
     with pytest.raises(onnx_fp8.OptionError, match="or other files, got both"):
         onnx_fp8.train(digits.MODEL, data=[str(a), "b.npz"], out=tmp_path / "run", steps=1, **RUN)
     with pytest.raises(onnx_fp8.OptionError, match="`data`: expected files, got a table"):
-        onnx_fp8.evaluate(digits.MODEL, data=a, loss="cross_entropy")
+        onnx_fp8.calibrate(digits.MODEL, tmp_path / "scales.json", data=a)
     for option in ({"columns": {"a": "b"}}, {"pad_to": 8}, {"pad_id": 1}, {"shift_labels": True}):
         with pytest.raises(onnx_fp8.OptionError, match=f"`{list(option)[0]}` is for tables, datasets and batches"):
             onnx_fp8.train(digits.MODEL, data=digits.arrays(), out=tmp_path / "run", steps=1, **option, **RUN)
@@ -232,6 +232,28 @@ def test_a_dataset_gives_its_rows():
     data = Rows(Dataset("data", Listed({"x": np.arange(6).reshape(3, 2), "label": np.arange(3)})), Columns("data"))
     assert data.samples == 3
     assert plain(data.rows([2, 0], ["x", "labels"])) == {"x": [[4, 5], [0, 1]], "labels": [2, 0]}
+
+
+def test_an_evaluation_is_that_of_the_same_arrays(tmp_path):
+    """Of files, tables, datasets, arrays and batches, the last one smaller."""
+    arrays = {name: array[:50] for name, array in digits.arrays().items()}
+    np.savez(tmp_path / "a.npz", **arrays)
+    columns = pa.table({"x": pa.array([list(row) for row in arrays["x"]], pa.list_(pa.float32())),
+                        "target": arrays["labels"]})
+    parquet = write(columns, tmp_path / "a.parquet", chunk=20)
+    batches = [{name: array[i:i + 20] for name, array in arrays.items()} for i in (0, 20, 40)]
+    count = {"compute_metrics": lambda outputs, labels: {"counted": len(outputs["logits"]) + len(labels)}}
+    size = {"batch_size": 20}
+
+    def evaluated(data, **options):
+        return onnx_fp8.evaluate(digits.MODEL, data=data, loss="cross_entropy", **count, **options)
+
+    expected = evaluated(tmp_path / "a.npz", **size)
+    assert expected["samples"] == 50 and expected["counted"] == 100
+    for data, options in ((parquet, {"columns": {"target": "labels"}, **size}), (Listed(arrays), size), (arrays, size),
+                          (batches, {}), (iter(batches), {})):
+        assert evaluated(data, **options) == expected, type(data)
+    assert onnx_fp8.evaluate(digits.MODEL, data=arrays, loss="cross_entropy", **size)["loss"] == expected["loss"]
 
 
 @pytest.mark.parametrize("form", ["parquet", "dataset"])

@@ -106,6 +106,31 @@ one, two = [onnx_fp8.evaluate(FOLDER / out, data=str(FOLDER / "data.npz"))["loss
 assert one == two
 onnx_fp8.train(data=str(FOLDER / "data.npz"), steps=4, out=FOLDER / "files", resume=True, progress=False)
 
+# Batches and tables, whose columns have the names of the function's parameters; a generator's first batch comes again.
+
+
+class Rows:
+    column_names = [{"labels": "label"}.get(name, name) for name in arrays]
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, indices):
+        return {column: array[indices] for column, array in zip(self.column_names, arrays.values())}
+
+
+parts = [{name: array[i:i + 6] for name, array in arrays.items()} for i in (0, 6, 12, 18)]
+size = {"batch_size": 6, "no_shuffle": True}
+found = []
+for data, more in ((arrays, size), (Rows(), size), (iter(parts), {}), (lambda index: parts[index], {}),
+                   ([(part["x"], part["labels"], part["importance"]) for part in parts], {})):
+    out = FOLDER / f"of{len(found)}"
+    onnx_fp8.train(PATH, data=data, loss=weighted, steps=4, out=out, progress=False, **more)
+    found.append(onnx_fp8.evaluate(out, data=str(FOLDER / "data.npz"))["loss"])
+assert found == found[:1] * len(found), found
+raises(onnx_fp8.OptionError, "expected parameters with names of outputs (logits) or of labels (none are given), got other",
+       lambda: onnx_fp8.train(PATH, data=parts, loss=lambda logits, other: logits.sum(), steps=1, out=FOLDER / "no"))
+
 # Mistakes.
 make = lambda loss: onnx_fp8.TrainingSession(PATH, loss=loss)
 raises(onnx_fp8.OptionError, "expected a function that returns one number, got (6, 4)",

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "optimizers/optimizer.h"
 #include "tests/training/small_model.h"
 
 namespace onnx_fp8 {
@@ -79,6 +80,20 @@ TEST(ClipPrevious, AResumedRunKnowsTheNorm) {
     }
     ExpectSame(Weights(*resumed, dir), Weights(*whole, dir));
   }
+}
+
+// A norm of long ago clips nothing later.
+TEST(ClipPrevious, ARunThatGoesOnWithoutItForgetsTheNorm) {
+  TempDir dir;
+  SessionOptions options = ClippedSgd(WriteMlp(dir, false), 1);
+  auto clipped = TrainingSession::Create(options);
+  clipped->Step(MicroBatches(0, 1), kSgdRate);
+  EXPECT_TRUE(clipped->State().tensors.contains(kPreviousNorm));
+  clipped->Save(dir / "run");
+  options.optimizer.clip_previous = false;
+  auto plain = TrainingSession::Create(options);
+  plain->Restore(dir / "run");
+  EXPECT_FALSE(plain->State().tensors.contains(kPreviousNorm));
 }
 
 }  // namespace

@@ -222,6 +222,35 @@ TEST(EmaSession, ARunMayBeginOrEndIt) {
   EXPECT_FALSE(state.contains(kAveraged));
 }
 
+TEST(EmaSession, AveragesOfWeightsThatAreSetBeginAnew) {
+  TempDir dir;
+  SessionOptions options = EmaOptions(WriteMlp(dir, false));
+  options.eval_with = "ema";
+  auto session = TrainingSession::Create(options);
+  const TensorMap first = ClonesOf(session->ReadWeights());
+  for (uint64_t step : {1, 2}) StepOn(*session, step);
+  // All: as in a run that starts.
+  session->SetWeights(first);
+  EXPECT_FALSE(session->Eval(Batch(9)).of_averages);
+  EmaLoop anew;
+  for (uint64_t step : {3, 4}) {
+    StepOn(*session, step);
+    anew.Take(session->ReadWeights());
+    ExpectSame(AveragesIn(session->State().tensors), anew.averages());
+  }
+  EXPECT_TRUE(session->Eval(Batch(9)).of_averages);
+  // One: it begins as the weight, and the other goes on.
+  const TensorMap before = AveragesIn(session->State().tensors);
+  const std::string set = "fc.weight";
+  session->SetWeights({{set, first.at(set)}});
+  StepOn(*session, 5);
+  const TensorMap weights = session->ReadWeights();
+  EmaLoop one;
+  one.Take({{set, first.at(set)}, {"out.weight", before.at("out.weight")}});
+  one.Take(weights);
+  ExpectSame(AveragesIn(session->State().tensors), one.averages());
+}
+
 // One step of a run that so many ranks go on with. Returns its checkpoint.
 TensorMap StepOfRanks(int64_t ranks, uint64_t step, const std::string& folder,
                       SessionOptions options) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -56,7 +57,8 @@ class BestCheckpoint {
     if (spec.folder.empty() || !validation) return;
     CheckSaveBest(session, *validation, spec);
     if (session.step() == 0) return;
-    auto kept = LoadLatestCheckpoint(folder_, kAnyModel);
+    const std::set<std::string> none;
+    auto kept = LoadLatestCheckpoint(folder_, kAnyModel, none);
     if (!kept) return;
     auto note = kept->notes.find(NoteOf(spec.save_best));
     if (note == kept->notes.end()) return;

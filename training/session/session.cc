@@ -333,6 +333,7 @@ class Session : public TrainingSession {
         }
       }
     }
+    averages_.Restart(weights, &state_);
     plans_.ForgetWeightCopies();
   }
 

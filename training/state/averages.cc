@@ -41,6 +41,15 @@ void Averages::Begin(const Graph& step, const Masters& masters,
   }
 }
 
+void Averages::Restart(const TensorMap& weights, StateStore* state) const {
+  bool any = false;
+  for (const auto& [weight, average] : names_) {
+    if (weights.contains(weight)) state->Erase(average);
+    any |= state->Has(average);
+  }
+  if (!any) state->Erase(count_);
+}
+
 SourceMap Averages::Exported(SourceMap weights, const ShardedState& sharded,
                              const StateStore& state) const {
   if (!reads_) return weights;

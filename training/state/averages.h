@@ -30,6 +30,10 @@ class Averages {
   void Begin(const Graph& step, const Masters& masters,
              StateStore* state) const;
 
+  // Forgets the averages of these weights, which a caller has set: they begin
+  // anew. Without any average all begin as in a run that starts.
+  void Restart(const TensorMap& weights, StateStore* state) const;
+
   // `weights` of the model as exports write them. Errors: no update has moved
   // an average that they want.
   SourceMap Exported(SourceMap weights, const ShardedState& sharded,

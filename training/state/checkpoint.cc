@@ -246,20 +246,22 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
 }
 
 std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
-                                               const std::string& model) {
+                                               const std::string& model,
+                                               const TensorsToRead& only) {
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::optional<CheckpointName> latest = ReadLatest(dir);
   if (!latest && !all.empty()) latest = all.back();
   if (!latest) return std::nullopt;
   try {
-    return LoadCheckpoint(FolderOf(dir) + "/" + latest->text, model);
+    return LoadCheckpoint(FolderOf(dir) + "/" + latest->text, model, only);
   } catch (const Error& error) {
     Fail(error.what(), WayOut(dir, latest->text));
   }
 }
 
-Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model) {
-  return ReadCheckpointFiles(folder, model);
+Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model,
+                          const TensorsToRead& only) {
+  return ReadCheckpointFiles(folder, model, only);
 }
 
 std::vector<std::string> CleanLeftovers(const std::string& dir) {

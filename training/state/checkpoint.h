@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,15 +104,21 @@ inline std::string SaveCheckpoint(const std::string& dir,
 // In place of a fingerprint: accepts a checkpoint of any model.
 inline constexpr char kAnyModel[] = "*";
 
+// The tensors of a checkpoint that are read, and therefore checked: these
+// alone, without the file of frozen weights; nullopt: all of them.
+using TensorsToRead = std::optional<std::set<std::string>>;
+
 // The checkpoint that `latest` names (without that file: the newest); nothing
 // if there is no checkpoint. Its tensors are views of the mapped file. Errors:
 // a checkpoint that is truncated, edited or of another format or model. The
 // message names the file, the reason and, as a way out, the older checkpoint.
 std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
-                                               const std::string& model);
+                                               const std::string& model,
+                                               const TensorsToRead& only = {});
 
 // One checkpoint by its folder. Errors: as above.
-Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model);
+Checkpoint LoadCheckpoint(const std::string& folder, const std::string& model,
+                          const TensorsToRead& only = {});
 
 // Removes leftovers of killed saves: temporary files, and checkpoints newer
 // than the one that `latest` names. Call it when a run starts, and only in the

@@ -231,15 +231,17 @@ class StateReader {
     }
   }
 
-  void Read(Checkpoint* checkpoint) {
+  void Read(const TensorsToRead& only, Checkpoint* checkpoint) {
     const std::string path = folder_ + kManifestFile;
     for (const auto& [name, entry] : manifest_["tensors"].items()) {
+      if (only && !only->contains(name)) continue;
       if (entry.is_object() && entry.contains("shards")) {
         checkpoint->shards[name] = ReadShards(name, entry, path);
       } else {
         checkpoint->state[name] = Take(StateFile(0), name, entry);
       }
     }
+    if (only) return;
     for (const auto& [file, tensors] : files_) {
       Check(tensors.empty(), "[", folder_, "/", file,
             "] holds a foreign tensor \"",
@@ -392,14 +394,17 @@ void WriteManifest(const std::string& folder, const Checkpoint& checkpoint,
 }
 
 Checkpoint ReadCheckpointFiles(const std::string& folder,
-                               const std::string& model) {
+                               const std::string& model,
+                               const TensorsToRead& only) {
   Json manifest = ReadManifest(folder + kManifestFile, model);
   Checkpoint checkpoint{.step = manifest["step"],
                         .seed = manifest["seed"],
                         .next_batch = manifest["next_batch"],
                         .model = model,
                         .notes = manifest["notes"]};
-  StateReader(folder, manifest).Read(&checkpoint);
+  if (only && only->empty()) return checkpoint;
+  StateReader(folder, manifest).Read(only, &checkpoint);
+  if (only) return checkpoint;
   checkpoint.frozen_file = FrozenFileOf(folder, manifest);
   if (checkpoint.frozen_file) {
     checkpoint.frozen = ReadFrozenFile(*checkpoint.frozen_file);

@@ -35,6 +35,7 @@ std::string NameOfFrozenFile(const std::string& folder);
 
 // A checkpoint by its folder. Errors: LoadCheckpoint's.
 Checkpoint ReadCheckpointFiles(const std::string& folder,
-                               const std::string& model);
+                               const std::string& model,
+                               const TensorsToRead& only);
 
 }  // namespace onnx_fp8

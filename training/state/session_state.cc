@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/joined.h"
 #include "optimizers/ema.h"
+#include "optimizers/master_format.h"
 #include "optimizers/optimizer.h"
 #include "providers/run/executor.h"
 #include "training/state/carry_scales.h"
@@ -53,6 +55,40 @@ std::map<std::string, KeptCorrection> CorrectionsAmong(const Names& names,
     if (is_one) corrections[weight] = {name, type};
   }
   return corrections;
+}
+
+// Whether the name is of a state that an optimizer, of one's own too, may keep
+// of one of these weights: the weight's name, a dot and a word.
+bool IsStateOf(const SourceMap& weights, const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return false;
+  const std::string weight = name.substr(0, dot);
+  // A weight with the name of a part of a session can't be told from it.
+  const bool is_part = weight == "optimizer" || weight == "fp8" ||
+                       weight == "loss_scale" || weight == "micro";
+  return !is_part && weights.contains(weight);
+}
+
+// The names of all that a run with this optimizer may keep of the weights.
+std::set<std::string> StateOfWeights(const SourceMap& weights,
+                                     const Graph& model,
+                                     const OptimizerSpec& spec,
+                                     const std::set<std::string>& of_rest) {
+  const std::vector<std::string> own = MomentsOf(spec, false),
+                                 rest = of_rest.empty() ? own
+                                                        : MomentsOf(spec, true);
+  std::set<std::string> names;
+  for (const auto& [weight, source] : weights) {
+    for (const char* end : {kEma, kCorrection}) {
+      names.insert(StateName(model, weight + end));
+    }
+    for (const auto& moment : of_rest.contains(weight) ? rest : own) {
+      const std::string hint = Concat(weight, ".", moment);
+      names.insert(StateName(model, hint));
+      names.insert(StateName(model, hint + kMomentScale));
+    }
+  }
+  return names;
 }
 
 // Errors: as CheckWeights', by another `master`.
@@ -176,25 +212,32 @@ std::string DropUnkept(const SourceMap& weights, const Graph& model,
                        const OptimizerSpec& spec,
                        const std::set<std::string>& of_rest,
                        Checkpoint* checkpoint) {
-  const std::vector<std::string> own = MomentsOf(spec, false),
-                                 rest = of_rest.empty() ? own
-                                                        : MomentsOf(spec, true);
-  const auto drop = [&](const std::string& hint) {
-    const std::string name = StateName(model, hint);
+  const std::set<std::string> kept =
+      StateOfWeights(weights, model, spec, of_rest);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : checkpoint->state) names.push_back(name);
+  for (const auto& [name, tensor] : checkpoint->shards) names.push_back(name);
+  const auto drop = [&](const std::string& name) {
     return checkpoint->state.erase(name) + checkpoint->shards.erase(name);
   };
   size_t moments = 0, averages = 0;
-  for (const auto& [weight, source] : weights) {
-    const auto& kept = of_rest.contains(weight) ? rest : own;
-    for (const char* moment : kMoments) {
-      if (std::ranges::count(kept, moment) > 0) continue;
-      const std::string hint = weight + "." + moment;
-      moments += drop(hint);
-      drop(hint + kMomentScale);
+  for (const std::string& name : names) {
+    if (kept.contains(name) || weights.contains(name)) continue;
+    if (IsStateOf(weights, name)) {
+      moments += drop(name);
+    } else if (const size_t dot = name.rfind(kMomentScale);
+               dot != std::string::npos &&
+               IsStateOf(weights, name.substr(0, dot))) {
+      drop(name);
     }
-    if (spec.ema == 0) averages += drop(weight + kEma);
   }
-  if (spec.ema == 0) drop(kAveraged);
+  if (spec.ema == 0) {
+    for (const auto& [weight, source] : weights) {
+      averages += drop(StateName(model, weight + kEma));
+    }
+    drop(StateName(model, kAveraged));
+  }
+  if (!spec.clip_previous) drop(StateName(model, kPreviousNorm));
   std::string remark;
   if (moments > 0) {
     remark = Concat("`optimizer=", spec.kind, "`: ", moments,

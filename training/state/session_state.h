@@ -57,9 +57,10 @@ void CheckWeights(const Checkpoint& checkpoint, const SourceMap& kept,
 // another format than `spec` does.
 void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
                   const OptimizerSpec& spec, const std::string& where);
-// Takes out of the checkpoint moments of these weights that the optimizer of
-// `spec` does not keep of them, and averages if it keeps none: nothing would
-// change them any more. Returns a remark about them; "": there are none.
+// Takes out of the checkpoint the states of these weights, of whatever
+// optimizer, that the optimizer of `spec` does not keep of them, and averages
+// and the norm of the step before if it keeps none: nothing would change them
+// any more. Returns a remark about states and averages; "": there are none.
 // `of_rest`: the weights that RestOf the spec updates; `model`: names them.
 std::string DropUnkept(const SourceMap& weights, const Graph& model,
                        const OptimizerSpec& spec,

@@ -194,6 +194,8 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
   if (!scales) return no("one scale is for a part of another shape");
   Shape shape = TurnedShape(*scale->shape, turns);
   if (*scales == CodeScales::kTensor) shape = {1};
+  // A weight is quantized twice: a file has the scales of all layers before any
+  // codes, and the codes of all layers may not fit into memory.
   const auto pull = [this, &codes, turns](const std::string& name) {
     return Turned(Make(codes).at(name), turns);
   };

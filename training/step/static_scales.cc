@@ -2,6 +2,8 @@
 #include "training/step/static_scales.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -20,7 +22,8 @@ constexpr char kScalesFormat[] = "onnx_fp8.scales";
 bool IsScale(float scale) { return scale > 0 && std::isnormal(scale); }
 
 StaticScales FromRun(const std::string& folder) {
-  auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel);
+  const std::set<std::string> kept = {kScaleState, kHistoryState};
+  auto checkpoint = LoadLatestCheckpoint(folder, kAnyModel, kept);
   Check(checkpoint.has_value(), "[", folder, "] holds no checkpoint");
   auto note = checkpoint->notes.find(kSlotsNote);
   StaticScales scales;

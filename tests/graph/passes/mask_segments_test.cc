@@ -308,6 +308,129 @@ output y
       << error;
 }
 
+// Attention that has the mask, and nodes from `x` or its result `a` to `y`.
+std::string BesideAttention(const std::string& nodes) {
+  return OverThreeTokens(R"(const zero: int64[1] = {0}
+const one: int64[1] = {1}
+const two: int64[1] = {2}
+const three: int64[1] = {3}
+const last: int64[1] = {-1}
+const flat: int64[2] = {6,4}
+const rows: int64[3] = {2,3,4}
+const first: float[2,1,4] = {0,0,0,0,0,0,0,0}
+const w: float[4,4] = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}
+const over_rows: float[3,3] = {1,0,0,1,1,0,1,1,1}
+p: float[2,3,3] = Softmax<axis=-1>(s)
+a: float[2,3,4] = MatMul(p, x)
+)" + nodes);
+}
+
+// Shifts and sums of tokens, which no mask keeps to a document.
+TEST(MaskSegments, RefusesNodesThatMixTokensBesideAttention) {
+  const std::string before =
+      "before: float[2,2,4] = Slice(a, zero, last, one)\n";
+  for (const auto& [nodes, error] :
+       {std::pair{// the token before
+                  before + "y: float[2,3,4] = Concat<axis=1>(first, before)\n",
+                  "Concat puts tokens of a row at the places of others"},
+        std::pair{before + "const pads: int64[6] = {0,1,0,0,0,0}\n"
+                           "y: float[2,3,4] = Pad(before, pads)\n",
+                  "Pad puts tokens of a row at the places of others"},
+        std::pair{// the window of a causal convolution
+                  std::string("const pads: int64[6] = {0,2,0,0,0,0}\n"
+                              "padded: float[2,5,4] = Pad(x, pads)\n"
+                              "y: float[2,3,4] = Slice(padded, one, last, "
+                              "one)\n"),
+                  "Slice puts tokens of a row at the places of others"},
+        std::pair{// the last token comes first
+                  before + "end: float[2,1,4] = Slice(a, last, three, one)\n"
+                           "y: float[2,3,4] = Concat<axis=1>(end, before)\n",
+                  "Concat puts tokens of a row at the places of others"},
+        std::pair{// from each token to the next
+                  before + "after: float[2,2,4] = Slice(a, one, three, one)\n"
+                           "y: float[2,2,4] = Sub(after, before)\n",
+                  "Sub mixes the tokens of a row"},
+        std::pair{before + "after: float[2,2,4] = Slice(a, one, three, one)\n"
+                           "y: float[2,2,8] = Concat<axis=2>(after, before)\n",
+                  "Concat mixes the tokens of a row"},
+        std::pair{// behind a layer over all rows of the batch
+                  std::string("f: float[6,4] = Reshape(a, flat)\n"
+                              "g: float[6,4] = Gemm(f, w)\n"
+                              "h: float[2,3,4] = Reshape(g, rows)\n"
+                              "const axis: int64[] = {1}\n"
+                              "y: float[2,3,4] = CumSum(h, axis)\n"),
+                  "CumSum mixes the tokens of a row"},
+        std::pair{// a layer across the tokens
+                  std::string("y: float[2,3,4] = MatMul(over_rows, a)\n"),
+                  "MatMul mixes the tokens of a row"},
+        std::pair{std::string("at: float[2,4,3] = Transpose<perm=[0,2,1]>(a)\n"
+                              "y: float[2,4,3] = MatMul(at, over_rows)\n"),
+                  "MatMul mixes the tokens of a row"},
+        std::pair{std::string("y: float[2,3,4] = Softmax<axis=1>(a)\n"),
+                  "Softmax mixes the tokens of a row"},
+        std::pair{std::string("y: float[2,3,4] = RMSNormalization<axis=1>(a, "
+                              "rowed)\n"),
+                  "RMSNormalization mixes the tokens of a row"},
+        std::pair{std::string("at: float[2,4,3] = Transpose<perm=[0,2,1]>(a)\n"
+                              "y: float[2,4,2] = MaxPool<kernel_shape=[2]>"
+                              "(at)\n"),
+                  "MaxPool mixes the tokens of a row"}}) {
+    const std::string text = BesideAttention(
+        "const rowed: float[3,4] = {1,1,1,1,1,1,1,1,1,1,1,1}\n" + nodes);
+    const std::string got = ErrorOfMask(text);
+    EXPECT_NE(got.find(error), std::string::npos) << nodes << got;
+  }
+}
+
+// Shifted tokens of an embedding, whose ids are the input.
+TEST(MaskSegments, FollowsTokensFromEmbeddings) {
+  const std::string text = R"(graph "g" opset 24
+input segments: int32[2,3]
+input ids: int64[2,3]
+const table: float[5,4]
+const zero: int64[1] = {0}
+const last: int64[1] = {-1}
+const one: int64[1] = {1}
+const first: float[2,1,4] = {0,0,0,0,0,0,0,0}
+x: float[2,3,4] = Gather(table, ids)
+xt: float[2,4,3] = Transpose<perm=[0,2,1]>(x)
+s: float[2,3,3] = MatMul(x, xt)
+p: float[2,3,3] = Softmax<axis=-1>(s)
+a: float[2,3,4] = MatMul(p, x)
+b: float[2,2,4] = Slice(a, zero, last, one)
+y: float[2,3,4] = Concat<axis=1>(first, b)
+output y
+)";
+  EXPECT_NE(ErrorOfMask(text).find("Concat puts tokens of a row"),
+            std::string::npos);
+}
+
+TEST(MaskSegments, TakesNodesThatLeaveTokensInTheirPlaces) {
+  for (const char* nodes :
+       {// rows without the last token, as a loss of the next one reads them
+        "y: float[2,2,4] = Slice(a, zero, last, one)\n",
+        // the two halves of each token change places
+        "l: float[2,3,2], r: float[2,3,2] = Split<axis=2, num_outputs=2>(a)\n"
+        "y: float[2,3,4] = Concat<axis=2>(r, l)\n",
+        // parts of the row, put together again
+        "l: float[2,1,4] = Slice(a, zero, one, one)\n"
+        "r: float[2,2,4] = Slice(a, one, three, one)\n"
+        "y: float[2,3,4] = Concat<axis=1>(l, r)\n",
+        // a token of the model before the row, taken away again
+        "more: float[2,4,4] = Concat<axis=1>(first, a)\n"
+        "const four: int64[1] = {4}\n"
+        "y: float[2,3,4] = Slice(more, one, four, one)\n",
+        // along the elements of a token
+        "const axis: int64[] = {2}\n"
+        "c: float[2,3,4] = CumSum(a, axis)\n"
+        "d: float[2,3,4] = Softmax<axis=2>(c)\n"
+        "y: float[2,3,4] = MatMul(d, w)\n",
+        // the mean of a row, for a loss
+        "y: float[2,1,4] = ReduceMean<keepdims=1>(a, one)\n"}) {
+    EXPECT_EQ(ErrorOfMask(BesideAttention(nodes)), "") << nodes;
+  }
+}
+
 TEST(AddSegmentInput, TakesTheAxesOfTokensBeforeOthers) {
   auto graph = ParseGraph(R"(graph "g" opset 24
 input mask: float[2,1,3,3]

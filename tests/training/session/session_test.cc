@@ -357,6 +357,28 @@ std::unique_ptr<TrainingSession> DelayedRun(const TempDir& dir,
   return delayed;
 }
 
+// Scales are read, and checked, without the weights of their checkpoint.
+TEST(Session, StaticScalesNeedNoWeightsOfTheirRun) {
+  TempDir dir;
+  SessionOptions options;
+  auto delayed = DelayedRun(dir, &options);
+  const std::string path =
+      dir / "run/checkpoints/step_00000001/state.safetensors";
+  TensorMap state;
+  for (const auto& [name, tensor] : ReadSafetensors(path)) {
+    state[name] = tensor.Clone();
+  }
+  const auto edit = [&](const std::string& name) {
+    state.at(name).data<float>()[0] += 1;
+    WriteSafetensors(path, Sources(state));
+  };
+  edit("fc.weight");
+  EXPECT_THROW(delayed->Restore(dir / "run"), Error);
+  EXPECT_EQ(ReadStaticScales(dir / "run").by_key, ScalesOf(*delayed));
+  edit(kScaleState);
+  EXPECT_THROW(ReadStaticScales(dir / "run"), Error);
+}
+
 TEST(Session, StaticScalesAreThoseOfADelayedRun) {
   TempDir dir;
   SessionOptions options;

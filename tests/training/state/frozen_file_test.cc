@@ -136,6 +136,31 @@ TEST(FrozenFile, HasOneMoreNameInAnotherFolder) {
   EXPECT_EQ(ErrorOfShared(dir / "run"), "");
 }
 
+// A file of gigabytes is not read for a note.
+TEST(FrozenFile, IsNotReadForPartsOfACheckpoint) {
+  TempDir dir;
+  SharedWeights weights(1);
+  SaveShared(dir.path(), 7, &weights);
+  WriteText(weights.file->path, "other");
+  EXPECT_NE(ErrorOfShared(dir.path()), "");
+  const std::set<std::string> none, one = {"adapter", "half"};
+  const auto read = [&](const std::set<std::string>& names) {
+    return LoadLatestCheckpoint(dir.path(), kFrozenModel, names);
+  };
+  EXPECT_EQ(read(one)->state.size(), 1u);
+  EXPECT_TRUE(Identical(read(one)->state.at("adapter"), Tensor::Scalar(7.0f)));
+  EXPECT_TRUE(read(one)->frozen.empty());
+  // A tensor that is read is checked, and none else.
+  const std::string path = dir / "checkpoints/step_00000007/state.safetensors";
+  std::string state = ReadText(path);
+  state.back() = static_cast<char>(state.back() ^ 1);
+  WriteText(path, state);
+  EXPECT_NE(ErrorOf([&] { read(one); }).find("\"adapter\" was damaged"),
+            std::string::npos);
+  EXPECT_EQ(read({"half"})->step, 7);
+  EXPECT_EQ(read(none)->step, 7);
+}
+
 TEST(FrozenFile, ThatIsNotTheRunsIsRefusedByName) {
   TempDir dir;
   SharedWeights weights(1);
