@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cpu/strided.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -90,19 +88,19 @@ void CopyRows(Nest outer, const T* src, T* dst) {
               });
 }
 
+// A register of 16 bytes.
+template <typename T>
+struct Vector {
+  static constexpr size_t kWidth = 16 / sizeof(T);
+  typedef T Type __attribute__((vector_size(16)));
+};
+
 // Interleaves the elements of both: the lower halves of a and b, or the upper
 // halves.
-template <typename T>
-__m128i Interleave(bool upper, __m128i a, __m128i b) {
-  if constexpr (sizeof(T) == 1) {
-    return upper ? _mm_unpackhi_epi8(a, b) : _mm_unpacklo_epi8(a, b);
-  } else if constexpr (sizeof(T) == 2) {
-    return upper ? _mm_unpackhi_epi16(a, b) : _mm_unpacklo_epi16(a, b);
-  } else if constexpr (sizeof(T) == 4) {
-    return upper ? _mm_unpackhi_epi32(a, b) : _mm_unpacklo_epi32(a, b);
-  } else {
-    return upper ? _mm_unpackhi_epi64(a, b) : _mm_unpacklo_epi64(a, b);
-  }
+template <bool upper, typename T, size_t... i>
+T Interleave(T a, T b, std::index_sequence<i...>) {
+  constexpr size_t n = sizeof...(i), first = upper ? n / 2 : 0;
+  return __builtin_shufflevector(a, b, (first + i / 2 + i % 2 * n)...);
 }
 
 // One square of n x n elements; n elements fill a register. Interleaving rows i
@@ -110,22 +108,22 @@ __m128i Interleave(bool upper, __m128i a, __m128i b) {
 // transpose.
 template <typename T>
 void TransposeSquare(const T* src, int64_t ss, T* dst, int64_t ds) {
-  constexpr size_t n = 16 / sizeof(T);
-  __m128i a[n], b[n];
+  using Register = typename Vector<T>::Type;
+  constexpr size_t n = Vector<T>::kWidth;
+  constexpr std::make_index_sequence<n> all;
+  Register a[n], b[n];
   for (size_t i = 0; i < n; ++i) {
-    a[i] = _mm_loadu_si128(
-        reinterpret_cast<const __m128i*>(src + static_cast<int64_t>(i) * ss));
+    std::memcpy(&a[i], src + static_cast<int64_t>(i) * ss, sizeof(Register));
   }
   for (size_t round = 1; round < n; round *= 2) {
     for (size_t i = 0; i < n / 2; ++i) {
-      b[2 * i] = Interleave<T>(false, a[i], a[i + n / 2]);
-      b[2 * i + 1] = Interleave<T>(true, a[i], a[i + n / 2]);
+      b[2 * i] = Interleave<false>(a[i], a[i + n / 2], all);
+      b[2 * i + 1] = Interleave<true>(a[i], a[i + n / 2], all);
     }
     std::copy(b, b + n, a);
   }
   for (size_t i = 0; i < n; ++i) {
-    _mm_storeu_si128(
-        reinterpret_cast<__m128i*>(dst + static_cast<int64_t>(i) * ds), a[i]);
+    std::memcpy(dst + static_cast<int64_t>(i) * ds, &a[i], sizeof(Register));
   }
 }
 

@@ -14,10 +14,10 @@ namespace onnx_fp8 {
 namespace {
 
 const GemmKernels& FloatKernelsFor(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return kGemmAvx512;
-  if (isa == Isa::kAvx2) return kGemmAvx2;
-#endif
+  if constexpr (kHasX86Isas) {
+    if (isa >= Isa::kAvx512) return kGemmAvx512;
+    if (isa == Isa::kAvx2) return kGemmAvx2;
+  }
   return kGemmPortable;
 }
 
@@ -95,14 +95,14 @@ double SpeedRatio(const GemmKernels& x, const GemmKernels& y) {
 // the choice, so a margin keeps noise in the measurement from deciding it.
 const GemmKernels& FastestFor(Isa isa) {
   const GemmKernels* best = &FloatKernelsFor(isa);
-#if defined(__x86_64__)
-  constexpr double kMargin = 1.3;
-  for (auto [needs, kernels] : {std::pair{Isa::kAvx512Bf16, &kGemmAvx512Bf16},
-                                std::pair{Isa::kAmx, &kGemmAmx}}) {
-    if (isa < needs) break;
-    if (SpeedRatio(*kernels, *best) > kMargin) best = kernels;
+  if constexpr (kHasX86Isas) {
+    constexpr double kMargin = 1.3;
+    for (auto [needs, kernels] : {std::pair{Isa::kAvx512Bf16, &kGemmAvx512Bf16},
+                                  std::pair{Isa::kAmx, &kGemmAmx}}) {
+      if (isa < needs) break;
+      if (SpeedRatio(*kernels, *best) > kMargin) best = kernels;
+    }
   }
-#endif
   return *best;
 }
 
@@ -115,10 +115,10 @@ const GemmKernels& Bf16Kernels() {
     static const GemmKernels& fastest = FastestFor(ActiveIsa());
     return fastest;
   }
-#if defined(__x86_64__)
-  if (ActiveIsa() == Isa::kAmx) return kGemmAmx;
-  if (ActiveIsa() == Isa::kAvx512Bf16) return kGemmAvx512Bf16;
-#endif
+  if constexpr (kHasX86Isas) {
+    if (ActiveIsa() == Isa::kAmx) return kGemmAmx;
+    if (ActiveIsa() == Isa::kAvx512Bf16) return kGemmAvx512Bf16;
+  }
   return FloatKernels();
 }
 

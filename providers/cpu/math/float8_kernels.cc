@@ -20,10 +20,10 @@ constexpr int64_t kGrain = 32768;
 extern const Float8Kernels kFloat8Portable = kLoops;
 
 const Float8Kernels& KernelsFor(Isa isa) {
-#if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return kFloat8Avx512;
-  if (isa == Isa::kAvx2) return kFloat8Avx2;
-#endif
+  if constexpr (kHasX86Isas) {
+    if (isa >= Isa::kAvx512) return kFloat8Avx512;
+    if (isa == Isa::kAvx2) return kFloat8Avx2;
+  }
   return kFloat8Portable;
 }
 

@@ -6,8 +6,6 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#endif
-#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -20,7 +18,7 @@ namespace {
 constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
                          Isa::kAvx512Bf16, Isa::kAmx};
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 // A process must ask Linux before it uses AMX tiles; asking again is free.
 bool AmxAllowed() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
@@ -30,20 +28,14 @@ bool AmxAllowed() {
   return tiles && bf16 &&
          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
-#else
-bool AmxAllowed() { return false; }
-#endif
 
-#if defined(__x86_64__)
 // Clang 16 can't be asked for it by name.
 bool HasF16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
 }
-#endif
 
 bool Detect(Isa isa) {
-#if defined(__x86_64__)
   switch (isa) {
     case Isa::kPortable:
       return true;
@@ -61,9 +53,11 @@ bool Detect(Isa isa) {
     case Isa::kAmx:
       return Detect(Isa::kAvx512Bf16) && AmxAllowed();
   }
-#endif
-  return isa == Isa::kPortable;
+  return false;
 }
+#else
+bool Detect(Isa isa) { return isa == Isa::kPortable; }
+#endif
 
 Isa Best() {
   Isa best = Isa::kPortable;
@@ -89,7 +83,9 @@ Isa ActiveIsa() {
   return isa < 0 ? BestOnce() : static_cast<Isa>(isa);
 }
 
-std::span<const Isa> AllIsas() { return kIsas; }
+std::span<const Isa> AllIsas() {
+  return std::span(kIsas).first(kHasX86Isas ? std::size(kIsas) : 1);
+}
 
 const char* Name(Isa isa) {
   switch (isa) {

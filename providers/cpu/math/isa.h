@@ -13,6 +13,14 @@ namespace onnx_fp8 {
 //   kAmx         AMX tiles and their bfloat16 products
 enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
+// Whether this program has code for the sets after kPortable. They are
+// x86-64's; a build for another CPU leaves their files out (CMakeLists.txt).
+#if defined(__x86_64__)
+inline constexpr bool kHasX86Isas = true;
+#else
+inline constexpr bool kHasX86Isas = false;
+#endif
+
 // The instruction set to use: the best one of this machine, or the forced one.
 Isa ActiveIsa();
 

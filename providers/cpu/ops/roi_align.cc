@@ -106,14 +106,16 @@ Region RegionOf(const KernelContext& ctx, const Tensor& x, const Tensor& rois,
   auto ratio = static_cast<double>(ctx.Int("sampling_ratio", 0));
   double grid_rows = ratio > 0 ? ratio : std::ceil(r.bin_height);
   double grid_columns = ratio > 0 ? ratio : std::ceil(r.bin_width);
-  double samples = std::max(grid_rows, 0.0) * std::max(grid_columns, 0.0) *
-                   static_cast<double>(r.rows * r.columns);
+  double samples =
+      std::max(grid_rows, 0.0) * std::max(grid_columns, 0.0) *
+      static_cast<double>(std::max<int64_t>(r.rows * r.columns, 1));
   Check(samples <= static_cast<double>(kMaxSamples) &&
             !std::isnan(width + height),
         "[", ctx.Where(), "] expected regions of up to ", kMaxSamples,
         " samples, got one of ", width, " by ", height);
-  r.grid_rows = static_cast<int64_t>(std::max(grid_rows, 0.0));
-  r.grid_columns = static_cast<int64_t>(std::max(grid_columns, 0.0));
+  // Without one of both there are none. The other may then be no integer.
+  r.grid_rows = samples > 0 ? static_cast<int64_t>(grid_rows) : 0;
+  r.grid_columns = samples > 0 ? static_cast<int64_t>(grid_columns) : 0;
   return r;
 }
 
