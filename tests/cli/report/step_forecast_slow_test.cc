@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report/step_forecast.h"
-
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "cli/report/step_forecast.h"
 #include "collectives/mesh.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
