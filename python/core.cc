@@ -653,8 +653,8 @@ NB_MODULE(_core, module) {
       .def_prop_ro("inputs", Inputs)
       .def_prop_ro("parameters", Parameters)
       .def_prop_ro("scales", Scales);
-  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a, "note"_a,
-             "data"_a = nb::none());
+  module.def("evaluate", EvaluateWith, "options"_a, "callback"_a.none(),
+             "note"_a, "data"_a = nb::none());
   module.def("train", TrainWith, "options"_a, "callback"_a, "note"_a,
              "watches"_a, "data"_a = nb::none(), "val_data"_a = nb::none());
   module.def("run_command", RunCommand, "name"_a, "options"_a, "note"_a);
