@@ -385,7 +385,8 @@ class MemorySearch {
           tried.after > fit_.limit ? tried.after - fit_.limit : 0;
       excess = stands || more > kAll - excess ? kAll : excess + more;
     }
-    if (!fit_.fits()) TryBlocks(costs, now);
+    // All that helps may be far more than is needed.
+    if (!fit_.fits() || excess == kAll) TryBlocks(costs, now);
   }
 
   // `now`: bytes of the plan in which nothing runs again. If it fits with all
