@@ -38,7 +38,7 @@ void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb");  // `yield` takes no time on most of these CPUs
+  asm volatile("isb");  // YIELD takes no time on most of these CPUs
 #endif
 }
 
