@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "graph/op_facts.h"
+#include "onnx_fp8/shape.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,15 +28,8 @@ bool IsTokenAxis(const Value& value, const Tokens& tokens) {
   return tokens.step == 1 && value.dim(tokens.axis) == tokens.count;
 }
 
-int64_t AxisFromFront(int64_t axis, const Value& value) {
-  return axis < 0 ? axis + value.rank() : axis;
-}
-
-// Elements from one index of the axis to the next.
-int64_t StrideOf(const Value& value, int64_t axis) {
-  int64_t stride = 1;
-  for (int64_t i = axis + 1; i < value.rank(); ++i) stride *= value.dim(i);
-  return stride;
+int64_t AxisOf(const Node& node, int64_t axis, const Value& value) {
+  return NormalizeAxis(axis, value.rank(), node.Where());
 }
 
 [[noreturn]] void RefuseMixing(const Node& node) {
@@ -90,7 +84,7 @@ class TokenWalk {
   void VisitSplit(const Node& node) {
     const FoundTokens x = Of(node.in(0));
     if (!x) return;
-    const int64_t axis = AxisFromFront(node.Int("axis", 0), *node.in(0));
+    const int64_t axis = AxisOf(node, node.Int("axis", 0), *node.in(0));
     int64_t begin = 0;
     for (const Value* part : node.outputs()) {
       if (!part || !part->concrete()) return;
@@ -140,11 +134,11 @@ class TokenWalk {
       case OpForm::kGemm:
         return ByGemm(node, *x);
       case OpForm::kAlongAxis:
-        if (AxisFromFront(node.Int("axis", -1), y) == x->axis)
+        if (AxisOf(node, node.Int("axis", -1), y) == x->axis)
           RefuseMixing(node);
         return x;
       case OpForm::kTrailing:
-        if (AxisFromFront(node.Int("axis", -1), y) <= x->axis)
+        if (AxisOf(node, node.Int("axis", -1), y) <= x->axis)
           RefuseMixing(node);
         return x;
       default:
@@ -152,7 +146,7 @@ class TokenWalk {
     }
   }
 
-  // Of operands whose axes are aligned at the end.
+  // The tokens in y, whose operands are aligned at their last axes (broadcast).
   FoundTokens Together(const Node& node, const Value& y) const {
     FoundTokens all;
     for (const Value* in : node.inputs()) {
@@ -172,7 +166,7 @@ class TokenWalk {
   }
 
   FoundTokens Concatenated(const Node& node, const Value& y) const {
-    const int64_t axis = AxisFromFront(node.Int("axis", 0), y);
+    const int64_t axis = AxisOf(node, node.Int("axis", 0), y);
     FoundTokens all;
     int64_t begin = 0;
     for (const Value* in : node.inputs()) {
@@ -192,7 +186,7 @@ class TokenWalk {
 
   FoundTokens Gathered(const Node& node) const {
     const Value &table = *node.in(0), &indices = *node.in(1);
-    const int64_t axis = AxisFromFront(node.Int("axis", 0), table);
+    const int64_t axis = AxisOf(node, node.Int("axis", 0), table);
     if (FoundTokens x = Of(&table)) {
       if (axis == x->axis) return {};
       if (axis < x->axis) x->axis += indices.rank() - 1;
@@ -245,9 +239,11 @@ class TokenWalk {
   }
 
   static FoundTokens Reshaped(const Value& x, const Value& y, Tokens tokens) {
-    const int64_t apart = tokens.step * StrideOf(x, tokens.axis);
+    const std::vector<int64_t> strides = Strides(*y.shape);
+    const int64_t apart =
+        tokens.step * Strides(*x.shape)[static_cast<size_t>(tokens.axis)];
     for (int64_t axis = 0; axis < y.rank(); ++axis) {
-      const int64_t stride = StrideOf(y, axis);
+      const int64_t stride = strides[static_cast<size_t>(axis)];
       const bool holds = stride > 0 && apart % stride == 0 &&
                          apart * tokens.count <= stride * y.dim(axis);
       if (!holds) continue;
@@ -274,8 +270,8 @@ class TokenWalk {
     const std::vector<int64_t> starts = ToInts(node.in(1)->data);
     for (size_t i = 0; i < starts.size(); ++i) {
       const Value *axes = node.in(3), *steps = node.in(4);
-      const int64_t axis = AxisFromFront(
-          axes ? ToInts(axes->data)[i] : static_cast<int64_t>(i), x);
+      const int64_t axis = AxisOf(
+          node, axes ? ToInts(axes->data)[i] : static_cast<int64_t>(i), x);
       if (axis != tokens.axis) continue;
       if (steps && ToInts(steps->data)[i] != 1) return {};
       const int64_t size = x.dim(axis);
@@ -294,7 +290,7 @@ class TokenWalk {
     const std::vector<int64_t> sizes = ToInts(pads->data);
     int64_t begin = 0;
     for (size_t i = 0; i < sizes.size() / 2; ++i) {
-      const int64_t axis = axes ? AxisFromFront(ToInts(axes->data)[i], y)
+      const int64_t axis = axes ? AxisOf(node, ToInts(axes->data)[i], y)
                                 : static_cast<int64_t>(i);
       if (axis == tokens.axis) begin = sizes[i];
     }
@@ -312,7 +308,7 @@ class TokenWalk {
     if (node.Is("BatchNormalization")) return tokens;
     if (node.Is("CumSum") || node.Is("CumProd")) {
       if (!node.in(1)->is_constant()) return {};
-      const int64_t axis = AxisFromFront(ToInts(node.in(1)->data).at(0), y);
+      const int64_t axis = AxisOf(node, ToInts(node.in(1)->data).at(0), y);
       if (axis == tokens.axis) RefuseMixing(node);
       return tokens;
     }
