@@ -397,9 +397,9 @@ class TrainingSession {
   // errors: as State. Weights that the state keeps otherwise (`master`) become
   // floats with memory of their own.
   virtual TensorMap ReadWeights() = 0;
-  // Copies some or all of them. Their averages (optimizer.ema) begin anew;
-  // moments stay. Errors: another name, dtype or shape; ranks divide the state;
-  // the session is unchanged.
+  // Replaces some or all weights by copies of these. The averages of replaced
+  // weights (optimizer.ema) begin anew; moments stay. Errors: another name,
+  // dtype or shape; ranks divide the state; the session is unchanged.
   virtual void SetWeights(const TensorMap& weights) = 0;
 
   // The file of the session with its present weights, in evaluation mode:

@@ -8,7 +8,8 @@ import pytest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
-# Lists the tests as GoogleTest does; a filter leaves `Values/Sums.Are/1` and `Sums.Leak` out.
+# A program that lists its three tests as GoogleTest does. With a filter that begins with "-" it has one of them, with any
+# other filter another one.
 PROGRAM = """#!/bin/sh
 echo 'Running main() from gtest_main.cc'
 case $2 in

@@ -57,11 +57,12 @@ void CheckWeights(const Checkpoint& checkpoint, const SourceMap& kept,
 // another format than `spec` does.
 void CheckMoments(const Checkpoint& checkpoint, const SourceMap& weights,
                   const OptimizerSpec& spec, const std::string& where);
-// Takes out of the checkpoint the states of these weights, of whatever
-// optimizer, that the optimizer of `spec` does not keep of them, and averages
-// and the norm of the step before if it keeps none: nothing would change them
-// any more. Returns a remark about states and averages; "": there are none.
-// `of_rest`: the weights that RestOf the spec updates; `model`: names them.
+// Takes state out of the checkpoint that no step of this run would change: the
+// states of these weights, of whatever optimizer, that the optimizer of `spec`
+// does not keep; averages, if it keeps none; and the norm of the step before,
+// if it keeps none. Returns a remark about states and averages; "": there are
+// none. `of_rest`: the weights that RestOf the spec updates; `model`: names
+// them.
 std::string DropUnkept(const SourceMap& weights, const Graph& model,
                        const OptimizerSpec& spec,
                        const std::set<std::string>& of_rest,

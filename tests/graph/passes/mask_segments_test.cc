@@ -308,7 +308,8 @@ output y
       << error;
 }
 
-// Attention that has the mask, and nodes from `x` or its result `a` to `y`.
+// A graph with attention of `x`, whose result is `a`, and with `nodes`, which
+// read `x` or `a` and make the output `y`.
 std::string BesideAttention(const std::string& nodes) {
   return OverThreeTokens(R"(const zero: int64[1] = {0}
 const one: int64[1] = {1}
@@ -416,7 +417,7 @@ TEST(MaskSegments, TakesNodesThatLeaveTokensInTheirPlaces) {
         "l: float[2,1,4] = Slice(a, zero, one, one)\n"
         "r: float[2,2,4] = Slice(a, one, three, one)\n"
         "y: float[2,3,4] = Concat<axis=1>(l, r)\n",
-        // a token of the model before the row, taken away again
+        // The model puts a token before the row and removes it later.
         "more: float[2,4,4] = Concat<axis=1>(first, a)\n"
         "const four: int64[1] = {4}\n"
         "y: float[2,3,4] = Slice(more, one, four, one)\n",

@@ -250,8 +250,8 @@ TEST(FitMemory, TakesBlocksWhereTheSearchFindsNothing) {
 }
 
 // The backward of equal layers reads a value of each. On paper, a layer that
-// runs again needs 10 bytes less. A plan does not say what its values cost, as
-// above, or says that one of them is enough: the search then takes all of them.
+// runs again needs 10 bytes less. The plan has no bytes of values, as above, or
+// so many that one of them seems enough: the search then takes all of them.
 TEST(FitMemory, RunsAsFewBlocksAgainAsFit) {
   constexpr size_t kLayers = 12;
   std::string text =
@@ -296,10 +296,10 @@ TEST(FitMemory, RunsAsFewBlocksAgainAsFit) {
   };
   SessionOptions options;
   options.recompute = {"auto"};
-  for (size_t case_number = 0; case_number < 6; ++case_number) {
-    const size_t least = std::array<size_t, 3>{1, 5, 11}[case_number % 3];
-    bytes = case_number < 3 ? 0 : 1000;
-    SCOPED_TRACE(case_number);
+  for (const auto& [cost, least] : std::vector<std::pair<size_t, size_t>>{
+           {0, 1}, {0, 5}, {0, 11}, {1000, 1}, {1000, 5}, {1000, 11}}) {
+    SCOPED_TRACE(testing::Message() << cost << " bytes, " << least);
+    bytes = cost;
     const size_t limit = 1000 - 10 * least + 3;
     const MemoryFit fit =
         FitMemory({limit, 0}, HardwareOf(Device::kHost), options, plan);
