@@ -21,9 +21,11 @@ def places(pattern):
 @pytest.mark.parametrize("pattern, expected", [
     # Its facts, the kernel of both providers, the rule.
     (r'"DepthToSpace"', ["graph/op_facts.cc", "providers/ops/movement.h", "training/gradients/movement.cc"]),
-    # Its facts, two kernels, which the build finds by their Register functions, the rule.
+    # Its facts, two kernels, which the build finds by their Register functions, the rule. It moves what it reads along an
+    # axis: the pass that asks for tokens that only attention joins knows it, too.
     (r'"CumProd"|RegisterScan\b',
-     ["graph/op_facts.cc", "providers/cpu/ops/scan.cc", "providers/cuda/ops/scan.cu", "training/gradients/gather.cc"]),
+     ["graph/op_facts.cc", "graph/passes/token_places.cc", "providers/cpu/ops/scan.cc", "providers/cuda/ops/scan.cu",
+      "training/gradients/gather.cc"]),
     # The schema with its body and facts, the pass that makes it, two kernels, the rule.
     (r'"Rotary"|RegisterRotary\b',
      ["graph/passes/fuse_rotary.cc", "graph/schemas/rotary.cc", "providers/cpu/ops/rotary.cc",
