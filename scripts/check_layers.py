@@ -235,7 +235,7 @@ def types_of(path):
   for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
     if match := re.match(r"namespace ([\w:]+) {", line):
       namespace = match[1]
-    elif match := re.match(r"(?:struct|class) (\w+)[^;]*$", line):
+    elif match := re.match(r"(?:struct|class|enum(?: class)?) (\w+)[^;]*$", line):
       yield f"{namespace}::{match[1]}", number
 
 

@@ -39,7 +39,7 @@ struct Memory {
   int writer = -1;           // step that fills it; -1: full from the start
   std::vector<int> readers;  // steps
   bool kept = false;         // read after the last step
-  Place place = Place::kArena;
+  SlotPlace place = SlotPlace::kArena;
   size_t at = 0;
 };
 
@@ -228,7 +228,7 @@ std::vector<int> GivenOrder(const std::vector<Memory>& memories,
   for (const Assignment& a : assignments) taken.insert(a.next);
   for (size_t i = 0; i < memories.size(); ++i) {
     const Memory& m = memories[i];
-    bool stays = m.place != Place::kArena || m.writer < 0 ||
+    bool stays = m.place != SlotPlace::kArena || m.writer < 0 ||
                  taken.contains(static_cast<int>(i));
     if (m.writer >= 0) {
       size_t& bytes = results[static_cast<size_t>(m.writer)];
@@ -419,16 +419,16 @@ class Planner {
       memory.writer = number_.at(root->producer);
     } else if (bound_.contains(root) ||
                (root->is_initializer() && root->role != Role::kNone)) {
-      memory.place = Place::kState;
+      memory.place = SlotPlace::kState;
       memory.at = plan_.states.size();
       plan_.states.push_back(root);
       plan_.bound.push_back(bound_.contains(root));
     } else if (root->is_input) {
-      memory.place = Place::kFeed;
+      memory.place = SlotPlace::kFeed;
       memory.at = plan_.feeds.size();
       plan_.feeds.push_back(root);
     } else {
-      memory.place = Place::kConstant;
+      memory.place = SlotPlace::kConstant;
       memory.at = plan_.constants.size();
       plan_.constants.push_back(root);
     }
@@ -481,8 +481,8 @@ class Planner {
         memory = it->second;
       }
       Memory& m = memories_[Index(memory)];
-      if (m.place != Place::kFetched) {
-        m.place = Place::kFetched;
+      if (m.place != SlotPlace::kFetched) {
+        m.place = SlotPlace::kFetched;
         m.at = plan_.fetched.size();
         plan_.fetched.push_back(m.value);
       }
@@ -533,14 +533,14 @@ class Planner {
       Assignment assignment{state, next};
       const Memory& from = memories_[Index(next)];
       int writer = from.writer;
-      if (writer >= 0 && from.place == Place::kArena &&
+      if (writer >= 0 && from.place == SlotPlace::kArena &&
           !MayMove(*nodes_[Index(writer)]) &&
           MayOverwrite(writer, state, next) && taken.insert(next).second) {
         InPlaceWrite write{writer, memories_[Index(state)].readers, from.bytes};
         std::erase(write.readers, writer);
         assignment.write = static_cast<int>(writes_.size());
         writes_.push_back(std::move(write));
-      } else if (from.place == Place::kState && plan_.bound[from.at]) {
+      } else if (from.place == SlotPlace::kState && plan_.bound[from.at]) {
         auto [it, added] = snapshots.emplace(next, -1);
         if (added) it->second = Snapshot(next);
         assignment.next = it->second;
@@ -572,7 +572,7 @@ class Planner {
     for (const Assignment& assignment : assignments_) {
       Memory& next = memories_[Index(assignment.next)];
       if (assignment.write >= 0 && writes_[Index(assignment.write)].granted) {
-        next.place = Place::kState;
+        next.place = SlotPlace::kState;
         next.at = memories_[Index(assignment.state)].at;
       } else {
         next.kept = true;
@@ -731,8 +731,8 @@ class Planner {
       for (const Value* operand : node.inputs()) {
         if (!operand) continue;
         const Memory& m = memories_[Index(MemoryOf(operand))];
-        if (m.place == Place::kArena) kept += m.bytes;
-        if (m.place != Place::kState || !writers.contains(m.at)) continue;
+        if (m.place == SlotPlace::kArena) kept += m.bytes;
+        if (m.place != SlotPlace::kState || !writers.contains(m.at)) continue;
         const int writer = writers.at(m.at);
         if (position_[Index(writer)] > call.begin) needed_by(writer);
       }
@@ -745,7 +745,8 @@ class Planner {
   void FindAllFlights() {
     std::map<size_t, int> writers;  // steps, by the state that they write
     for (const Memory& m : memories_) {
-      if (m.place == Place::kState && m.writer >= 0) writers[m.at] = m.writer;
+      if (m.place == SlotPlace::kState && m.writer >= 0)
+        writers[m.at] = m.writer;
     }
     lands_.assign(nodes_.size(), -1);
     for (Side side : kAllSides) {
@@ -779,14 +780,14 @@ class Planner {
         last_[i] = std::max(last_[i], position_[Index(reader)]);
       }
       if (m.kept) last_[i] = static_cast<int>(order_.size());
-      if (m.place != Place::kArena || m.writer >= 0) continue;
+      if (m.place != SlotPlace::kArena || m.writer >= 0) continue;
       buffer_of_[i] = static_cast<int>(buffers.size());
       buffers.push_back({-1, last_[i], m.bytes});
     }
     for (int step : order_) {
       std::vector<int> taken;
       for (int out : WrittenBy(step)) {
-        if (memories_[Index(out)].place != Place::kArena) continue;
+        if (memories_[Index(out)].place != SlotPlace::kArena) continue;
         int in = DyingOperand(step, out, taken);
         int& buffer = buffer_of_[Index(out)];
         if (in >= 0) {
@@ -825,7 +826,7 @@ class Planner {
     plan_.arena_bytes = PlaceBuffers(buffers, plan_.alignment);
     plan_.live_bytes = LiveBytes(buffers, plan_.alignment);
     for (size_t i = 0; i < memories_.size(); ++i) {
-      if (memories_[i].place != Place::kArena) continue;
+      if (memories_[i].place != SlotPlace::kArena) continue;
       memories_[i].at = buffers[Index(buffer_of_[i])].offset;
       const Memory& m = memories_[i];
       plan_.naive_bytes += Padded(m.bytes, plan_.alignment);
@@ -842,7 +843,7 @@ class Planner {
     for (const Value* value : node.inputs()) {
       if (!value) continue;
       int in = MemoryOf(value);
-      if (memories_[Index(in)].place == Place::kArena &&
+      if (memories_[Index(in)].place == SlotPlace::kArena &&
           last_[Index(in)] == position_[Index(step)] &&
           std::ranges::find(taken, in) == taken.end() &&
           MayOverwrite(step, in, out) && IsAlone(step, in)) {
@@ -861,7 +862,7 @@ class Planner {
 
   int AddSlot(const Value* value, int memory) {
     slot_memory_.push_back(memory);
-    plan_.slots.push_back({value, Place::kArena, 0});
+    plan_.slots.push_back({value, SlotPlace::kArena, 0});
     return static_cast<int>(plan_.slots.size()) - 1;
   }
 
@@ -880,15 +881,15 @@ class Planner {
   int HostSlotOf(const Node& node, size_t i) {
     const Value* value = node.in(i);
     int memory = MemoryOf(value);
-    Check(memories_[Index(memory)].place == Place::kConstant, "[", node.Where(),
-          "] expected a constant as operand ", i,
+    Check(memories_[Index(memory)].place == SlotPlace::kConstant, "[",
+          node.Where(), "] expected a constant as operand ", i,
           ", which its kernel reads on the host, got the computed value or "
           "input \"",
           value->name, "\"");
     auto [it, added] = host_slot_of_.emplace(value, -1);
     if (added) {
       it->second = AddSlot(value, memory);
-      plan_.slots.back().place = Place::kHost;
+      plan_.slots.back().place = SlotPlace::kHost;
     }
     return it->second;
   }
@@ -917,7 +918,8 @@ class Planner {
       }
       for (const Value* value : node.outputs()) {
         step.outputs.push_back(SlotOf(value));
-        if (value && memories_[Index(MemoryOf(value))].place == Place::kState) {
+        if (value &&
+            memories_[Index(MemoryOf(value))].place == SlotPlace::kState) {
           plan_.first_write = std::min(plan_.first_write, begin);
         }
       }
@@ -940,7 +942,7 @@ class Planner {
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       const Memory& memory = memories_[Index(slot_memory_[i])];
       Slot& slot = plan_.slots[i];
-      if (slot.place != Place::kHost) slot.place = memory.place;
+      if (slot.place != SlotPlace::kHost) slot.place = memory.place;
       slot.at = memory.at;
     }
   }

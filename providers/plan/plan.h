@@ -52,7 +52,7 @@
 
 namespace onnx_fp8 {
 
-enum class Place {
+enum class SlotPlace {
   kArena,     // `at` is the offset in bytes, a multiple of `alignment`
   kFeed,      // feeds[at], the caller's memory, read only
   kConstant,  // constants[at], read only, in the provider's memory
@@ -64,7 +64,7 @@ enum class Place {
 // The place of one value of the graph, with its dtype and shape.
 struct Slot {
   const Value* value;
-  Place place;
+  SlotPlace place;
   size_t at;
 };
 

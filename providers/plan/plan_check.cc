@@ -69,16 +69,16 @@ class Simulator {
   // values.
   const Value* Held(const Slot& slot) const {
     switch (slot.place) {
-      case Place::kFeed:
+      case SlotPlace::kFeed:
         return plan_.feeds.at(slot.at);
-      case Place::kConstant:
-      case Place::kHost:
+      case SlotPlace::kConstant:
+      case SlotPlace::kHost:
         return plan_.constants.at(slot.at);
-      case Place::kState:
+      case SlotPlace::kState:
         return states_.at(slot.at);
-      case Place::kFetched:
+      case SlotPlace::kFetched:
         return fetched_.at(slot.at);
-      case Place::kArena:
+      case SlotPlace::kArena:
         break;
     }
     auto it = arena_.find(slot.at);
@@ -89,19 +89,19 @@ class Simulator {
 
   void Store(const Slot& slot, const Value* content, const std::string& where) {
     size_t bytes = BytesOf(*slot.value);
-    if (slot.place == Place::kState) {
+    if (slot.place == SlotPlace::kState) {
       Check(plan_.bound.at(slot.at), "[", where, "] writes the state \"",
             plan_.states[slot.at]->name, "\" that has no next value");
       Check(bytes == BytesOf(*plan_.states[slot.at]), "[", where,
             "] writes another size than that of \"",
             plan_.states[slot.at]->name, "\"");
       states_[slot.at] = content;
-    } else if (slot.place == Place::kFetched) {
+    } else if (slot.place == SlotPlace::kFetched) {
       Check(bytes == BytesOf(*plan_.fetched.at(slot.at)), "[", where,
             "] writes another size than that of an output");
       fetched_[slot.at] = content;
     } else {
-      Check(slot.place == Place::kArena, "[", where, "] writes \"",
+      Check(slot.place == SlotPlace::kArena, "[", where, "] writes \"",
             slot.value->name, "\" into memory that is read only");
       auto [begin, end] = RangeOf(slot);
       Check(end <= plan_.arena_bytes && begin % plan_.alignment == 0, "[",
@@ -134,7 +134,7 @@ class Simulator {
 
   bool Overlap(const Slot& a, const Slot& b) const {
     if (a.place != b.place || BytesOf(*a.value) == 0) return false;
-    if (a.place != Place::kArena) return a.at == b.at;
+    if (a.place != SlotPlace::kArena) return a.at == b.at;
     auto [a_begin, a_end] = RangeOf(a);
     auto [b_begin, b_end] = RangeOf(b);
     return a_begin < b_end && b_begin < a_end;
@@ -294,7 +294,7 @@ class Simulator {
         Check(!node.out(other) || !Overlap(At(step.outputs[other]), out), "[",
               where, "] outputs ", other, " and ", o, " overlap");
       }
-      Check(out.place != Place::kState || first >= plan_.first_write, "[",
+      Check(out.place != SlotPlace::kState || first >= plan_.first_write, "[",
             where, "] writes state before the step that is said to be first");
       Store(out, node.out(o), where);
     }
@@ -305,7 +305,7 @@ class Simulator {
           "expected a slot for every graph output");
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       auto [value, slot] = plan_.outputs[i];
-      Check(value == graph_.outputs[i] && At(slot).place == Place::kFetched,
+      Check(value == graph_.outputs[i] && At(slot).place == SlotPlace::kFetched,
             "expected output \"", graph_.outputs[i]->name,
             "\" in a buffer of its own");
       CheckRead(At(slot), value, "graph output");

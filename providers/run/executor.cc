@@ -208,14 +208,15 @@ void Executor::TakeOwn() {
   std::vector<Tensor> slots(plan_.slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = plan_.slots[i];
-    if (slot.place != Place::kConstant && slot.place != Place::kHost) continue;
+    if (slot.place != SlotPlace::kConstant && slot.place != SlotPlace::kHost)
+      continue;
     const Tensor& host = plan_.constants[slot.at]->data;
     Tensor& ours = constants[slot.at];
-    if (slot.place == Place::kConstant && !ours.defined()) {
+    if (slot.place == SlotPlace::kConstant && !ours.defined()) {
       ours = provider_.ToOurs(host);
     }
-    slots[i] =
-        (slot.place == Place::kHost ? host : ours).Reshaped(*slot.value->shape);
+    slots[i] = (slot.place == SlotPlace::kHost ? host : ours)
+                   .Reshaped(*slot.value->shape);
   }
   slots_ = std::move(slots);
 }
@@ -299,7 +300,7 @@ void Executor::TakeResults(std::span<const Tensor> feeds,
     bool fed = std::ranges::any_of(feeds, [&](const Tensor& feed) {
       return feed.SharesDataWith(results[i]);
     });
-    if (slot.place != Place::kFetched || fed) continue;
+    if (slot.place != SlotPlace::kFetched || fed) continue;
     Tensor& buffer = fetched_[slot.at];
     if (!buffer.defined()) buffer = results[i];
   }
@@ -460,7 +461,7 @@ TensorMap Executor::Outputs() {
     Tensor& output = outputs[value->name];
     output = taken ? taken->Reshaped(*slot.value->shape)
                    : slots_[static_cast<size_t>(at)];
-    if (copies && slot.place == Place::kFeed) {
+    if (copies && slot.place == SlotPlace::kFeed) {
       output = provider_.Clone(output);
     }
   }
@@ -539,11 +540,11 @@ void Executor::CheckAliases() const {
 // The memory of a slot that the caller gives or gets; null for others.
 const Tensor* Executor::Taken(const Slot& slot) const {
   switch (slot.place) {
-    case Place::kFeed:
+    case SlotPlace::kFeed:
       return &feeds_[slot.at];
-    case Place::kState:
+    case SlotPlace::kState:
       return &states_[slot.at];
-    case Place::kFetched:
+    case SlotPlace::kFetched:
       return &fetched_[slot.at];
     default:
       return nullptr;
@@ -557,7 +558,7 @@ void Executor::BindSlots() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = plan_.slots[i];
     const Tensor* taken = Taken(slot);
-    if (!taken && slot.place != Place::kArena) continue;
+    if (!taken && slot.place != SlotPlace::kArena) continue;
     void* data = taken ? const_cast<void*>(taken->raw()) : arena + slot.at;
     if (slots_[i].defined() && slots_[i].raw() == data) continue;
     slots_[i] =

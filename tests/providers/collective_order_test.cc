@@ -145,7 +145,7 @@ update m = next
   EXPECT_TRUE(plan.after.empty());
   EXPECT_EQ(plan.arena_bytes, 64 * sizeof(float));  // g
   const Step& gather = StepOf(plan, "next");
-  EXPECT_EQ(plan.slots[Index(gather.outputs[0])].place, Place::kState);
+  EXPECT_EQ(plan.slots[Index(gather.outputs[0])].place, SlotPlace::kState);
   // The reader of the old value comes first, and nobody waits for the new one.
   EXPECT_EQ(plan.steps.back().node->out(0)->name, "y");
   EXPECT_TRUE(gather.beside);

@@ -90,9 +90,9 @@ output z
   auto place = [](const Planned& p, size_t step) {
     return p.At(p.plan.steps[step].inputs[1]).place;
   };
-  EXPECT_EQ(place(device, 0), Place::kHost);
-  EXPECT_EQ(place(device, 1), Place::kConstant);
-  EXPECT_EQ(place(host, 0), Place::kConstant);
+  EXPECT_EQ(place(device, 0), SlotPlace::kHost);
+  EXPECT_EQ(place(device, 1), SlotPlace::kConstant);
+  EXPECT_EQ(place(host, 0), SlotPlace::kConstant);
   const std::string computed = R"(
 input x: uint32[2]
 n: uint32[2] = Hash(x)

@@ -336,7 +336,7 @@ output all
   value->dtype = DType::kUInt8;
   value->shape = Shape{static_cast<int64_t>(workspace)};
   paper.plan.workspaces.push_back(value);
-  paper.plan.slots.push_back({value.get(), Place::kArena, 0});
+  paper.plan.slots.push_back({value.get(), SlotPlace::kArena, 0});
   if (choice.joins_weights) {
     paper.plan.steps.push_back({.node = graph.Find("q")->producer});
   }
