@@ -124,12 +124,12 @@ class Walk {
     return {OneElement(tensor.data) ? Kind::kOne : Kind::kAux};
   }
 
-  void Found(const Names& names, const Node& node, Use use) {
+  void Found(const Names& names, const Node& node, ParameterUse use) {
     for (const std::string& name : names) {
       auto found = rule_.found.try_emplace(name, Meeting{node.Where(), use});
       Meeting& known = found.first->second;
       known.use = std::max(known.use, use);
-      known.lookup |= use == Use::kLookup;
+      known.lookup |= use == ParameterUse::kLookup;
     }
   }
 
@@ -149,7 +149,7 @@ class Walk {
     bool gather = node.op.starts_with("Gather") && in.size() > 1;
     if (gather && in[1].tag != Kind::kOne &&
         !held_.contains(node.in(1)->name) && in[0].tag == Kind::kTravelling) {
-      Found(in[0].names, node, Use::kLookup);
+      Found(in[0].names, node, ParameterUse::kLookup);
       return {Kind::kLive};
     }
     const size_t data = MovedOperands(node);
@@ -164,7 +164,7 @@ class Walk {
     }
     for (size_t i = data; i < in.size(); ++i) Lost(in[i].names, node);
     if (live) {
-      Found(travelling, node, Use::kArithmetic);
+      Found(travelling, node, ParameterUse::kArithmetic);
       return {Kind::kLive};
     }
     if (!travelling.empty()) return {Kind::kTravelling, travelling};
@@ -192,7 +192,8 @@ class Walk {
                     !IsPlaceholder(node, *tensor.value, tensor.data);
       if (factor) rule_.factors.insert(name);
       if (weight) {
-        Found({name}, node, layer ? Use::kLayer : Use::kArithmetic);
+        Found({name}, node,
+              layer ? ParameterUse::kLayer : ParameterUse::kArithmetic);
       } else {
         Lost({name}, node);
       }
@@ -239,7 +240,7 @@ class Walk {
     Names travelling = a.names;
     travelling.insert(b.names.begin(), b.names.end());
     if (a.tag == Kind::kLive || b.tag == Kind::kLive) {
-      Found(travelling, node, Use::kArithmetic);
+      Found(travelling, node, ParameterUse::kArithmetic);
       return {Kind::kLive};
     }
     if (!travelling.empty()) return {Kind::kTravelling, travelling};
@@ -288,7 +289,7 @@ class Walk {
       } else if (kind.tag == Kind::kAux || kind.tag == Kind::kOne) {
         kind = OfOperation(node, in);
       } else if (kind.tag == Kind::kTravelling && in[0].tag == Kind::kLive) {
-        Found(kind.names, node, Use::kArithmetic);
+        Found(kind.names, node, ParameterUse::kArithmetic);
         kind = {Kind::kLive};
       }
     }

@@ -15,7 +15,7 @@ namespace onnx_fp8 {
 
 // How a tensor meets data, from the weakest evidence of a weight to the
 // strongest.
-enum class Use {
+enum class ParameterUse {
   kArithmetic,  // an element-wise op, or beside data in a view
   kLookup,      // data choose its rows
   kLayer,       // an operand of a product or of a norm
@@ -23,7 +23,7 @@ enum class Use {
 
 struct Meeting {
   std::string where;  // the first node, for people
-  Use use = Use::kArithmetic;
+  ParameterUse use = ParameterUse::kArithmetic;
   bool lookup = false;  // data choose its rows somewhere
 };
 

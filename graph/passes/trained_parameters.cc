@@ -208,7 +208,7 @@ class Marker {
     auto table = tables_.find(tensor.value);
     if (!record.full && table != tables_.end() &&
         table->second.proof == FixedTable::kTable &&
-        UseOf(tensor) != Use::kLayer) {
+        UseOf(tensor) != ParameterUse::kLayer) {
       IsTable(table->second, report);
       return;
     }
@@ -256,17 +256,18 @@ class Marker {
   }
 
   // Nothing if it meets no data.
-  std::optional<Use> UseOf(const HeldTensor& tensor) const {
+  std::optional<ParameterUse> UseOf(const HeldTensor& tensor) const {
     auto found = rule_.found.find(tensor.value->name);
     if (found == rule_.found.end()) return {};
     return found->second.use;
   }
 
   // Whether the numbers show more than the structure.
-  bool Proves(const FixedTable& table, std::optional<Use> use) const {
+  bool Proves(const FixedTable& table, std::optional<ParameterUse> use) const {
     if (!use || table.proof == FixedTable::kSure) return true;
-    if (use == Use::kLayer) return false;
-    return use == Use::kArithmetic || table.proof == FixedTable::kTable;
+    if (use == ParameterUse::kLayer) return false;
+    return use == ParameterUse::kArithmetic ||
+           table.proof == FixedTable::kTable;
   }
 
   void ByRule(const HeldTensor& tensor, InitializerReport* report) {
