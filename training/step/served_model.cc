@@ -156,7 +156,7 @@ std::optional<float> InputScale(const Value& codes) {
 }
 
 // Exponents as the bytes that they are; floats stay.
-Tensor Bytes(const Tensor& x) {
+Tensor AsBytes(const Tensor& x) {
   if (x.dtype() != DType::kE8M0) return x;
   return Tensor::View(DType::kUInt8, x.shape(), std::make_shared<Tensor>(x),
                       const_cast<void*>(x.raw()));
@@ -256,7 +256,7 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
                    }),
       TensorSource(exponents ? DType::kUInt8 : scale->dtype, shape,
                    [this, &codes, turns, scale, shape] {
-                     return Bytes(Turned(ScaleOf(codes, scale->name), turns))
+                     return AsBytes(Turned(ScaleOf(codes, scale->name), turns))
                          .Reshaped(shape);
                    })};
   const bool may_know =

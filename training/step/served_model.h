@@ -53,6 +53,9 @@ class ServedModel {
   // nothing else of the model is there afterwards. Errors: WriteModel's.
   void WriteOnnx(const std::string& path, const WriteOptions& write);
 
+  // ServedGraph's.
+  int unknown_attention() const { return served_.unknown_attention; }
+
   // What a user should know of the codes, however they are written.
   std::vector<std::string> Remarks() const;
 
