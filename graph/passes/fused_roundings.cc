@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/constants.h"
 #include "graph/passes/dead_code.h"
 #include "graph/passes/fuse_activation.h"
 #include "graph/passes/pattern.h"
@@ -24,6 +25,31 @@ bool IsLastAxis(const Value& value, int64_t axis) {
 // Whether the axes are the same, as far as they are known.
 bool MayFit(const Value& a, const Value& b) {
   return a.shape && b.shape && *a.shape == *b.shape;
+}
+
+// Constant nodes become initializers, as the search for patterns knows them,
+// and so do numbers that are cast.
+void KnowNumbers(Graph& graph) {
+  const std::vector<Value*> captured = graph.CapturedBySubgraphs();
+  std::vector<Node*> nodes;
+  for (Node& node : graph.nodes()) nodes.push_back(&node);
+  for (Node* node : nodes) {
+    Value* y = node->out(0);
+    if (node->Is("Constant") && y && ConstantIn(*node).defined()) {
+      AsInitializer(graph, y);
+      continue;
+    }
+    if (!node->Is("Cast") && !node->Is("CastLike")) continue;
+    const Value* x = node->in(0);
+    const bool number = x->is_constant() && x->data.size() == 1 &&
+                        IsFloat(x->dtype) && y->dtype == DType::kFloat;
+    if (!number || IsReturned(graph, y)) continue;
+    if (std::ranges::count(captured, y) > 0) continue;
+    graph.ReplaceUses(y,
+                      graph.AddInitializer(graph.FreshName(y->name + ".number"),
+                                           ConvertTo(x->data, y->dtype)));
+    graph.RemoveNode(node);
+  }
 }
 
 class RoundingFinder {
@@ -223,6 +249,7 @@ class RoundingFinder {
 }  // namespace
 
 FusedRoundings RoundAsFused(Graph& graph, DType dtype) {
+  KnowNumbers(graph);
   FuseActivations(graph);
   return RoundingFinder(graph, dtype).Run();
 }

@@ -155,11 +155,11 @@ std::optional<float> InputScale(const Value& codes) {
   return scale;
 }
 
-// Exponents as the bytes that they are; floats stay.
-Tensor AsBytes(const Tensor& x) {
-  if (x.dtype() != DType::kE8M0) return x;
-  return Tensor::View(DType::kUInt8, x.shape(), std::make_shared<Tensor>(x),
-                      const_cast<void*>(x.raw()));
+// Powers of two as bytes b that stand for 2^(b - 127).
+Tensor Exponents(const Tensor& powers) {
+  const auto bits =
+      std::make_shared<Tensor>(ConvertTo(powers, DType::kE8M0).Clone());
+  return Tensor::View(DType::kUInt8, powers.shape(), bits, bits->raw());
 }
 
 // A tensor in the dtype of the value that it becomes.
@@ -236,12 +236,13 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
   if (!rows) return no("it is read in two orientations");
   if (*rows == turns) return no("the module keeps the weight as [in, out]");
   const auto scales = ScalesOf(quantizer, *scale, turns);
-  const bool exponents = scale->dtype == DType::kE8M0;
-  if (!scales || exponents != (*scales == CodeScales::kGroups)) {
-    return no("one scale is for a part of another shape, or of another type");
-  }
+  if (!scales) return no("one scale is for a part of another shape");
+  const bool groups = *scales == CodeScales::kGroups;
   const Shape sides = TurnedShape(*made->shape, turns);
-  if (exponents && sides[1] % kServedGroup != 0) {
+  if (groups && quantizer.Int("pow2", 0) == 0) {
+    return no("its scales for 32 numbers each are no powers of two");
+  }
+  if (groups && sides[1] % kServedGroup != 0) {
     return no("its inputs are no multiple of 32");
   }
   Shape shape = TurnedShape(*scale->shape, turns);
@@ -254,11 +255,13 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
                      scales_[scale->name] = all.at(scale->name);
                      return Turned(all.at(made->name), turns);
                    }),
-      TensorSource(exponents ? DType::kUInt8 : scale->dtype, shape,
-                   [this, &codes, turns, scale, shape] {
-                     return AsBytes(Turned(ScaleOf(codes, scale->name), turns))
-                         .Reshaped(shape);
-                   })};
+      TensorSource(
+          groups ? DType::kUInt8 : DType::kFloat, shape,
+          [this, &codes, turns, scale, shape, groups] {
+            const Tensor x = Turned(ScaleOf(codes, scale->name), turns);
+            return (groups ? Exponents(x) : ConvertTo(x, DType::kFloat))
+                .Reshaped(shape);
+          })};
   const bool may_know =
       *scales == CodeScales::kTensor || *scales == CodeScales::kRows;
   if (may_know) {
