@@ -40,6 +40,23 @@ void Announce(const FileHook& hook, const char* operation,
   if (hook) hook(std::string(operation) + " " + path);
 }
 
+// Calls `put(bytes, most, done)`, which writes some of the bytes that follow
+// the `done` first ones, until all are written.
+template <typename Put>
+void WriteAll(const std::string& path, const void* data, size_t size,
+              const Put& put) {
+  // The kernel writes at most 2 GiB per call.
+  constexpr size_t kPiece = size_t{1} << 30;
+  const char* bytes = static_cast<const char*>(data);
+  for (size_t done = 0; done < size;) {
+    ssize_t n = put(bytes + done, std::min(size - done, kPiece), done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFAULT) RequireMapped(bytes + done);
+    if (n < 0) FailSystem(path, "can't be written");
+    done += static_cast<size_t>(n);
+  }
+}
+
 }  // namespace
 
 uint32_t Crc32(const void* data, size_t size) {
@@ -69,17 +86,17 @@ OutputFile::OutputFile(const std::string& path, FileHook hook)
 
 void OutputFile::Write(const void* data, size_t size) {
   Announce(hook_, "write", path_);
-  // The kernel writes at most 2 GiB per call.
-  constexpr size_t kPiece = size_t{1} << 30;
-  const char* bytes = static_cast<const char*>(data);
-  for (size_t done = 0; done < size;) {
-    ssize_t n = write(fd_.get(), bytes + done, std::min(size - done, kPiece));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EFAULT) RequireMapped(bytes + done);
-    if (n < 0) FailSystem(path_, "can't be written");
-    done += static_cast<size_t>(n);
-  }
+  WriteAll(path_, data, size, [&](const char* from, size_t n, size_t) {
+    return write(fd_.get(), from, n);
+  });
   size_ += size;
+}
+
+void OutputFile::WriteAt(uint64_t offset, const void* data, size_t size) {
+  Announce(hook_, "write", path_);
+  WriteAll(path_, data, size, [&](const char* from, size_t n, size_t done) {
+    return pwrite(fd_.get(), from, n, static_cast<off_t>(offset + done));
+  });
 }
 
 void OutputFile::Skip(uint64_t size) {

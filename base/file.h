@@ -29,7 +29,8 @@ std::string Hex(uint32_t crc);
 // the process in it.
 using FileHook = std::function<void(const std::string& operation)>;
 
-// A new file, written front to back.
+// A new file, written front to back; bytes that were skipped may be written
+// later.
 class OutputFile {
  public:
   // Removes whatever has the name already, be it left by a killed process or a
@@ -42,6 +43,8 @@ class OutputFile {
   void Write(const void* data, size_t size);
   // The next `size` bytes are zero: a hole, where the file system has holes.
   void Skip(uint64_t size);
+  // Writes bytes that Skip has passed. Errors: as Write's.
+  void WriteAt(uint64_t offset, const void* data, size_t size);
   // Lets the kernel copy up to `size` bytes that lie at `offset` of another
   // file. Returns how many it copied; 0 if it can't do that for these files.
   uint64_t TakeFrom(int fd, uint64_t offset, uint64_t size);

@@ -132,6 +132,49 @@ void CheckCover(std::vector<Entry>& entries, uint64_t size,
         at > size ? " (truncated?)" : "");
 }
 
+// A tensor that is written, and where its bytes begin in the data.
+struct Place {
+  const SourceMap::value_type* item;
+  uint64_t begin;
+};
+
+// Writes all that is before the data. Returns the tensors in the order in which
+// the data have them.
+std::vector<Place> WriteHeader(OutputFile& file, const SourceMap& tensors,
+                               const StringMap& metadata) {
+  std::vector<Place> places;
+  for (const auto& item : tensors) {
+    Check(item.first != kReservedName, "expected no tensor named ",
+          kReservedName);
+    places.push_back({&item, 0});
+  }
+  std::ranges::stable_sort(places, std::greater<>(), [](const Place& place) {
+    return ByteSize(place.item->second.dtype());
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kReservedName] = metadata;
+  uint64_t at = 0;
+  for (Place& place : places) {
+    const auto& [name, tensor] = *place.item;
+    place.begin = at;
+    header[name] = {{"dtype", NameOf(tensor.dtype(), name)},
+                    {"shape", tensor.shape()},
+                    {"data_offsets", {at, at + tensor.bytes()}}};
+    at += tensor.bytes();
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception& error) {
+    Fail("expected tensor names and metadata in UTF-8: ", error.what());
+  }
+  text.append((8 - text.size() % 8) % 8, ' ');
+  uint64_t size = text.size();
+  file.Write(&size, 8);
+  file.Write(text.data(), text.size());
+  return places;
+}
+
 }  // namespace
 
 TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
@@ -170,37 +213,8 @@ TensorMap ReadSafetensors(const std::string& path, StringMap* metadata) {
 
 void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
                       const StringMap& metadata) {
-  std::vector<const SourceMap::value_type*> order;
-  for (const auto& item : tensors) {
-    Check(item.first != kReservedName, "expected no tensor named ",
-          kReservedName);
-    order.push_back(&item);
-  }
-  std::ranges::stable_sort(order, std::greater<>(), [](const auto* item) {
-    return ByteSize(item->second.dtype());
-  });
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[kReservedName] = metadata;
-  uint64_t at = 0;
-  for (const auto* item : order) {
-    const TensorSource& tensor = item->second;
-    header[item->first] = {{"dtype", NameOf(tensor.dtype(), item->first)},
-                           {"shape", tensor.shape()},
-                           {"data_offsets", {at, at + tensor.bytes()}}};
-    at += tensor.bytes();
-  }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const Json::exception& error) {
-    Fail("expected tensor names and metadata in UTF-8: ", error.what());
-  }
-  text.append((8 - text.size() % 8) % 8, ' ');
-  uint64_t size = text.size();
-  file.Write(&size, 8);
-  file.Write(text.data(), text.size());
-  for (const auto* item : order) {
-    Tensor tensor = item->second.Pull();
+  for (const Place& place : WriteHeader(file, tensors, metadata)) {
+    const Tensor tensor = place.item->second.Pull();
     file.Write(tensor.raw(), tensor.bytes());
   }
 }
@@ -209,6 +223,24 @@ void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata) {
   ReplaceFile(path, [&](OutputFile& file) {
     WriteSafetensors(file, tensors, metadata);
+  });
+}
+
+void WriteSafetensorsByName(const std::string& path, const SourceMap& tensors,
+                            const StringMap& metadata) {
+  ReplaceFile(path, [&](OutputFile& file) {
+    std::vector<Place> places = WriteHeader(file, tensors, metadata);
+    const uint64_t data = file.size();
+    uint64_t bytes = 0;
+    for (const auto& [name, tensor] : tensors) bytes += tensor.bytes();
+    file.Skip(bytes);
+    std::ranges::sort(places, {}, [](const Place& place) -> const std::string& {
+      return place.item->first;
+    });
+    for (const Place& place : places) {
+      const Tensor tensor = place.item->second.Pull();
+      file.WriteAt(data + place.begin, tensor.raw(), tensor.bytes());
+    }
   });
 }
 

@@ -36,4 +36,9 @@ void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
 void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata = {});
 
+// The same file as WriteSafetensors', but the tensors are pulled in the order
+// of their names: sources of names side by side may share work.
+void WriteSafetensorsByName(const std::string& path, const SourceMap& tensors,
+                            const StringMap& metadata = {});
+
 }  // namespace onnx_fp8

@@ -24,7 +24,7 @@ namespace {
 namespace files = std::filesystem;
 using ServedJson = nlohmann::ordered_json;
 
-constexpr int64_t kBlockSide = 128;
+constexpr int64_t kBlockSide = 128, kGroupSide = 32;
 constexpr uint64_t kMaxLikeConfig = 16'000'000;
 constexpr int kLikeConfigDepth = 64;
 constexpr char kServedConfig[] = "config.json";
@@ -58,6 +58,22 @@ std::set<CodeScales> KindsOf(const ServedTensors& served) {
   return kinds;
 }
 
+// Layers of one group have one kind of scales, and all or none of them have a
+// scale of their inputs.
+using GroupKey = std::pair<CodeScales, bool>;
+
+GroupKey GroupKeyOf(const ServedCodes& layer) {
+  return {layer.scales, layer.input_scale.has_value()};
+}
+
+std::set<GroupKey> GroupKeysOf(const ServedTensors& served) {
+  std::set<GroupKey> keys;
+  for (const auto& [module, layer] : served.layers) {
+    keys.insert(GroupKeyOf(layer));
+  }
+  return keys;
+}
+
 // Whether the layout is DeepSeek's, which needs no other package.
 bool IsDeepSeek(const ServedTensors& served) {
   return KindsOf(served) == std::set{CodeScales::kBlocks} &&
@@ -75,12 +91,24 @@ ServedJson NumbersIn(const char* strategy, bool dynamic) {
           {"group_size", nullptr}, {"strategy", strategy}};
 }
 
-ServedJson GroupOf(CodeScales scales, ServedJson targets) {
+const char* FormatOf(CodeScales scales) {
+  return scales == CodeScales::kGroups ? "mxfp8-quantized" : "float-quantized";
+}
+
+ServedJson GroupOf(const GroupKey& key, ServedJson targets) {
+  const auto& [scales, knows_inputs] = key;
   ServedJson weights = NumbersIn("tensor", false);
-  ServedJson inputs = NumbersIn("tensor", true);
+  ServedJson inputs = NumbersIn("tensor", !knows_inputs);
   if (scales == CodeScales::kRows) {
     weights["strategy"] = "channel";
-    inputs["strategy"] = "token";
+    if (!knows_inputs) inputs["strategy"] = "token";
+  } else if (scales == CodeScales::kGroups) {
+    for (ServedJson* numbers : {&weights, &inputs}) {
+      (*numbers)["strategy"] = "group";
+      (*numbers)["group_size"] = kGroupSide;
+      (*numbers)["scale_dtype"] = "torch.uint8";
+      (*numbers)["zp_dtype"] = "torch.uint8";
+    }
   } else if (scales == CodeScales::kBlocks) {
     weights["strategy"] = "block";
     weights["block_structure"] = {kBlockSide, kBlockSide};
@@ -88,7 +116,7 @@ ServedJson GroupOf(CodeScales scales, ServedJson targets) {
     inputs["group_size"] = kBlockSide;
   }
   return {{"targets", std::move(targets)},
-          {"format", "float-quantized"},
+          {"format", FormatOf(scales)},
           {"weights", std::move(weights)},
           {"input_activations", std::move(inputs)},
           {"output_activations", nullptr}};
@@ -106,25 +134,28 @@ ServedJson IgnoredBy(const ServedTensors& served) {
 }
 
 ServedJson CompressedTensorsConfig(const ServedTensors& served) {
-  const std::set<CodeScales> kinds = KindsOf(served);
+  const std::set<GroupKey> keys = GroupKeysOf(served);
   ServedJson groups = ServedJson::object();
-  for (CodeScales kind : kinds) {
+  std::set<std::string> formats;
+  for (const GroupKey& key : keys) {
     ServedJson targets = ServedJson::array({"Linear"});
-    if (kinds.size() > 1) {
+    if (keys.size() > 1) {
       targets = ServedJson::array();
       for (const auto& [module, layer] : served.layers) {
-        if (layer.scales == kind) targets.push_back(module);
+        if (GroupKeyOf(layer) == key) targets.push_back(module);
       }
     }
-    groups[Concat("group_", groups.size())] = GroupOf(kind, std::move(targets));
+    formats.insert(FormatOf(key.first));
+    groups[Concat("group_", groups.size())] = GroupOf(key, std::move(targets));
   }
-  return {{"quant_method", "compressed-tensors"},
-          {"format", "float-quantized"},
-          {"quantization_status", "compressed"},
-          {"config_groups", std::move(groups)},
-          {"ignore", IgnoredBy(served)},
-          {"kv_cache_scheme", nullptr},
-          {"global_compression_ratio", nullptr}};
+  return {
+      {"quant_method", "compressed-tensors"},
+      {"format", formats.size() == 1 ? *formats.begin() : "mixed-precision"},
+      {"quantization_status", "compressed"},
+      {"config_groups", std::move(groups)},
+      {"ignore", IgnoredBy(served)},
+      {"kv_cache_scheme", nullptr},
+      {"global_compression_ratio", nullptr}};
 }
 
 ServedJson QuantizationOf(const ServedTensors& served) {
@@ -177,6 +208,9 @@ SourceMap TensorsOf(const ServedTensors& served) {
   for (const auto& [module, layer] : served.layers) {
     all.insert_or_assign(module + ".weight", layer.codes);
     all.insert_or_assign(module + scale, layer.scale);
+    if (!layer.input_scale) continue;
+    all.insert_or_assign(module + ".input_scale",
+                         Tensor::From<float>({1}, {*layer.input_scale}));
   }
   return all;
 }
@@ -214,8 +248,8 @@ void WriteShards(const std::string& folder, const SourceMap& tensors,
       map[key] = name;
       bytes += tensor.bytes();
     }
-    WriteSafetensors((files::path(folder) / name).string(), shards[i],
-                     {{"format", "pt"}});
+    WriteSafetensorsByName((files::path(folder) / name).string(), shards[i],
+                           {{"format", "pt"}});
   }
   if (shards.size() == 1) return;
   const ServedJson index = {{"metadata", {{"total_size", bytes}}},
@@ -288,6 +322,14 @@ std::string LayoutRemark(const ServedTensors& served) {
     text +=
         "; transformers can't load it, because it decodes all layers like "
         "one of them, and these have several kinds of scales";
+  }
+  const auto known = std::ranges::count_if(served.layers, [](const auto& row) {
+    return row.second.input_scale.has_value();
+  });
+  if (known > 0) {
+    text += Concat("; ", known, " of them ", known == 1 ? "has" : "have",
+                   " the run's kept scale of inputs (input_scale), so servers "
+                   "measure none");
   }
   if (kinds.contains(CodeScales::kTensor)) {
     text +=

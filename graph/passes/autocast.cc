@@ -54,8 +54,11 @@ size_t DecidingOperands(const Node& node) {
 
 class Caster {
  public:
-  Caster(Graph& graph, DType dtype)
-      : graph_(graph), to_(static_cast<int64_t>(dtype)), dtype_(dtype) {}
+  Caster(Graph& graph, DType dtype, const RoundingExceptions& exceptions)
+      : graph_(graph),
+        to_(static_cast<int64_t>(dtype)),
+        dtype_(dtype),
+        exceptions_(exceptions) {}
 
   void Run() {
     std::vector<Node*> nodes;
@@ -67,16 +70,23 @@ class Caster {
 
  private:
   void Visit(Node& node, Node* next) {
-    size_t operands = NarrowOperands(node, dtype_);
+    const bool narrow = exceptions_.narrow.contains(&node);
+    size_t operands =
+        narrow ? node.inputs().size() : NarrowOperands(node, dtype_);
     if (operands > 0) {
       for (size_t i = 0; i < std::min(operands, node.inputs().size()); ++i) {
-        if (IsReal(node.in(i))) graph_.SetInput(&node, i, Rounded(node, i));
+        const Value* x = node.in(i);
+        if (!IsReal(x) || exceptions_.inner.contains(x)) continue;
+        if (narrow && x->is_constant() && x->data.size() == 1) continue;
+        graph_.SetInput(&node, i, Rounded(node, i));
       }
       RoundInnerOperands(node);
-      RoundResult(node, next);
+      if (!StaysFloat(node.out(0))) RoundResult(node, next);
       return;
     }
-    if (RunsInFloat(node) || !AllRounded(node)) return;
+    if (RunsInFloat(node) || StaysFloat(node.out(0)) || !AllRounded(node)) {
+      return;
+    }
     if (!KeepsElements(node)) {
       RoundResult(node, next);
       return;
@@ -92,6 +102,11 @@ class Caster {
     auto round_to = node.attributes.find("round_to");
     if (round_to == node.attributes.end() || dtype_ != DType::kBFloat16) return;
     round_to->second = Attribute{to_};
+  }
+
+  bool StaysFloat(const Value* result) const {
+    return exceptions_.exact.contains(result) ||
+           exceptions_.inner.contains(result);
   }
 
   static bool IsReal(const Value* value) {
@@ -166,12 +181,15 @@ class Caster {
   Graph& graph_;
   int64_t to_;
   DType dtype_;
+  const RoundingExceptions& exceptions_;
   std::unordered_set<const Value*> rounded_;
   std::unordered_map<const Value*, Value*> made_;
 };
 
 }  // namespace
 
-void Autocast(Graph& graph, DType dtype) { Caster(graph, dtype).Run(); }
+void Autocast(Graph& graph, DType dtype, const RoundingExceptions& exceptions) {
+  Caster(graph, dtype, exceptions).Run();
+}
 
 }  // namespace onnx_fp8

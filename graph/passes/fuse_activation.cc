@@ -16,6 +16,24 @@ constexpr double kRootHalf = 0.70710678118654752;
 constexpr double kRootTwoByPi = 0.79788456080286536;
 constexpr double kCubic = 0.044715;
 
+// Whether two values have one shape: it is known, or both are products of the
+// same rows with matrices of the same width.
+bool HaveOneShape(const Value* a, const Value* b) {
+  if (a->shape != b->shape) return false;
+  if (a->concrete()) return true;
+  const auto product = [](const Value* x) -> const Node* {
+    const Node* node = x->producer;
+    while (node && node->Is("Add")) {
+      const bool bias = node->Is("Add") && !node->in(0)->producer;
+      node = node->in(bias ? 1 : 0)->producer;
+    }
+    return node && (node->Is("MatMul") || node->Is("Gemm")) ? node : nullptr;
+  };
+  const Node *of_a = product(a), *of_b = product(b);
+  return of_a && of_b && of_a->in(0) == of_b->in(0) && a->shape &&
+         a->dim(-1) != -1;
+}
+
 bool Near(double x, double y) { return std::fabs(x - y) <= 1e-6 * y; }
 
 // The x of √(2/π) (x + 0.044715 x³), however its powers are written; null if
@@ -94,7 +112,7 @@ class ActivationFuser {
     Node* product = OnlyReader(graph_, silu, "Mul");
     if (!product) return;
     Value *x = silu->producer->in(0), *gate = OtherOperand(*product, silu);
-    if (gate == silu || gate->dtype != x->dtype || gate->shape != x->shape) {
+    if (gate == silu || gate->dtype != x->dtype || !HaveOneShape(gate, x)) {
       return;
     }
     Builder b = BuilderFor(*product);

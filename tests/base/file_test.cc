@@ -55,6 +55,19 @@ class OutputFileTest : public testing::Test {
   std::string victim_ = dir_ / "victim", name_ = dir_ / "name";
 };
 
+TEST_F(OutputFileTest, SkippedBytesMayComeLater) {
+  OutputFile file(victim_);
+  file.Write("ab", 2);
+  file.Skip(5);
+  file.Write("z", 1);
+  file.WriteAt(4, "mn", 2);
+  file.WriteAt(2, "k", 1);
+  file.Write("!", 1);
+  EXPECT_EQ(file.size(), 9u);
+  file.Finish();
+  EXPECT_EQ(ReadText(victim_), std::string("abk\0mn\0z!", 9));
+}
+
 TEST_F(OutputFileTest, WritesThroughNoLink) {
   fs::create_symlink(victim_, name_);
   Write(name_, "new");

@@ -76,6 +76,30 @@ TEST(Safetensors, LargeElementsComeFirst) {
   }
 }
 
+// The bytes are the same, whatever comes first.
+TEST(Safetensors, TensorsMayComeInTheOrderOfTheirNames) {
+  TempDir dir;
+  const TensorMap t = ReadSafetensors(FixtureFile("arrays.safetensors"));
+  std::vector<std::string> order, names;
+  SourceMap sources;
+  for (const auto& [name, tensor] : t) {
+    names.push_back(name);
+    sources.emplace(name, TensorSource(tensor.dtype(), tensor.shape(),
+                                       [&, &name = name, &tensor = tensor] {
+                                         order.push_back(name);
+                                         return tensor;
+                                       }));
+  }
+  WriteSafetensors(dir / "a.safetensors", sources, {{"k", "v"}});
+  EXPECT_NE(order, names);
+  order.clear();
+  WriteSafetensorsByName(dir / "b.safetensors", sources, {{"k", "v"}});
+  EXPECT_EQ(order, names);
+  EXPECT_EQ(ReadText(dir / "b.safetensors"), ReadText(dir / "a.safetensors"));
+  WriteSafetensorsByName(dir / "c.safetensors", {});
+  EXPECT_TRUE(ReadSafetensors(dir / "c.safetensors").empty());
+}
+
 TEST(Safetensors, WritesNothingAndReadsNothing) {
   TempDir dir;
   WriteSafetensors(dir / "a.safetensors", {});

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/check.h"
 #include "data/scaled_weights.h"
@@ -23,7 +25,15 @@ Tensor Ramp(DType dtype, const Shape& shape, float by) {
   return ConvertTo(numbers, dtype);
 }
 
+// Scales that are bytes stand for powers of two.
 ServedCodes Layer(CodeScales scales, const Shape& codes, const Shape& scale) {
+  if (scales == CodeScales::kGroups) {
+    Tensor bytes = Tensor::Allocate(DType::kUInt8, scale);
+    for (int64_t i = 0; i < bytes.size(); ++i) {
+      bytes.data<uint8_t>()[i] = static_cast<uint8_t>(110 + i % 30);
+    }
+    return {scales, Ramp(DType::kE4M3, codes, 0.5f), bytes};
+  }
   return {scales, Ramp(DType::kE4M3, codes, 0.5f),
           Ramp(DType::kFloat, scale, 0.01f)};
 }
@@ -43,7 +53,13 @@ void ExpectHeld(const std::string& folder, const ServedTensors& served,
   EXPECT_TRUE(Identical(read.tensors.at(module + scale), layer.scale.Pull()));
   const Tensor decoded = DecodeScaled(read).at(weight).source.Pull();
   const Tensor codes = ConvertTo(layer.codes.Pull(), DType::kFloat);
-  const Tensor by = layer.scale.Pull();
+  const Tensor stored = layer.scale.Pull();
+  Tensor by = ConvertTo(stored, DType::kFloat);
+  if (layer.scales == CodeScales::kGroups) {
+    for (float& exponent : std::span(by.data<float>(), by.size())) {
+      exponent = std::exp2(exponent - 127);
+    }
+  }
   const int64_t columns = codes.dim(1);
   for (int64_t i = 0; i < codes.size(); ++i) {
     const int64_t row = i / columns, column = i % columns;
@@ -51,6 +67,9 @@ void ExpectHeld(const std::string& folder, const ServedTensors& served,
     if (layer.scales == CodeScales::kRows) at = row;
     if (layer.scales == CodeScales::kBlocks) {
       at = row / 128 * by.dim(1) + column / 128;
+    }
+    if (layer.scales == CodeScales::kGroups) {
+      at = row * by.dim(1) + column / 32;
     }
     ASSERT_EQ(decoded.data<float>()[i],
               codes.data<float>()[i] * by.data<float>()[at])
@@ -119,6 +138,81 @@ TEST(ServedFolder, LayersOfSeveralKindsAreNamed) {
     EXPECT_EQ(group.at("targets"), ReadJson::array({module}));
     EXPECT_EQ(group.at("weights").at("strategy"), strategies[i]);
     EXPECT_EQ(group.at("input_activations").at("strategy"), inputs[i++]);
+  }
+}
+
+TEST(ServedFolder, GroupsOf32HaveBytesAsScales) {
+  const TempDir dir;
+  ServedTensors served;
+  served.layers.emplace("a", Layer(CodeScales::kGroups, {3, 96}, {3, 3}));
+  WriteServedFolder(dir / "out", "", served);
+  ExpectHeld(dir / "out", served, "a", ".weight_scale");
+  const ReadJson config =
+      JsonIn(dir / "out/config.json").at("quantization_config");
+  EXPECT_EQ(config.at("format"), "mxfp8-quantized");
+  const ReadJson& group = config.at("config_groups").at("group_0");
+  EXPECT_EQ(group.at("format"), "mxfp8-quantized");
+  EXPECT_EQ(group.at("weights"), ReadJson::parse(R"({
+    "num_bits": 8, "type": "float", "symmetric": true, "dynamic": false,
+    "group_size": 32, "strategy": "group", "scale_dtype": "torch.uint8",
+    "zp_dtype": "torch.uint8"})"));
+  EXPECT_EQ(group.at("input_activations").at("dynamic"), true);
+  served.layers.emplace("b", Layer(CodeScales::kRows, {3, 5}, {3, 1}));
+  WriteServedFolder(dir / "both", "", served);
+  EXPECT_EQ(
+      JsonIn(dir / "both/config.json").at("quantization_config").at("format"),
+      "mixed-precision");
+}
+
+TEST(ServedFolder, InputsHaveAScaleOfTheirOwn) {
+  const TempDir dir;
+  ServedTensors served;
+  served.layers.emplace("a", Layer(CodeScales::kTensor, {3, 5}, {1}));
+  served.layers.emplace("b", Layer(CodeScales::kTensor, {3, 5}, {1}));
+  served.layers.at("b").input_scale = 0.375f;
+  const auto remarks = WriteServedFolder(dir / "out", "", served);
+  EXPECT_NE(remarks.at(0).find("1 of them has the run's kept scale of inputs"),
+            std::string::npos);
+  const WeightFiles read = ReadWeightFiles(dir / "out");
+  EXPECT_EQ(read.tensors.size(), 5u);
+  EXPECT_TRUE(Identical(read.tensors.at("b.input_scale"),
+                        Tensor::From<float>({1}, std::vector{0.375f})));
+  const ReadJson groups = JsonIn(dir / "out/config.json")
+                              .at("quantization_config")
+                              .at("config_groups");
+  for (const auto& [name, module, dynamic] :
+       {std::tuple("group_0", "a", true), {"group_1", "b", false}}) {
+    const ReadJson& group = groups.at(name);
+    EXPECT_EQ(group.at("targets"), ReadJson::array({module}));
+    EXPECT_EQ(group.at("weights").at("dynamic"), false);
+    EXPECT_EQ(group.at("input_activations").at("dynamic"), dynamic);
+    EXPECT_EQ(group.at("input_activations").at("strategy"), "tensor");
+  }
+}
+
+// Whoever makes codes has the scale then.
+TEST(ServedFolder, AScaleIsPulledBehindItsCodes) {
+  const TempDir dir;
+  std::vector<std::string> pulls;
+  ServedTensors served;
+  for (const char* module : {"b", "a"}) {
+    const ServedCodes layer = Layer(CodeScales::kRows, {3, 5}, {3, 1});
+    const auto noted = [&](const TensorSource& source, const char* what) {
+      return TensorSource(source.dtype(), source.shape(), [=, &pulls] {
+        pulls.push_back(Concat(module, what));
+        return source.Pull();
+      });
+    };
+    served.layers.emplace(
+        module, ServedCodes{layer.scales, noted(layer.codes, " codes"),
+                            noted(layer.scale, " scale")});
+  }
+  // Each tensor has a file of its own, or all have one.
+  for (size_t bytes : {1, 1000}) {
+    pulls.clear();
+    WriteServedFolder(dir / std::to_string(bytes), "", served, bytes);
+    EXPECT_EQ(pulls, (std::vector<std::string>{"a codes", "a scale", "b codes",
+                                               "b scale"}));
   }
 }
 

@@ -15,7 +15,7 @@ from stock import stock_session
 SAMPLE = pathlib.Path(__file__).resolve().parents[2] / "samples/digits_mlp"
 FLAGS = ["--data", SAMPLE / "train.npz", "--loss", "cross_entropy", "--batch-size", 16, "--steps", 3]
 LAYERS = ("fc1", "fc2")
-DTYPES = {"F32": np.float32, "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn}
+DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8, "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn}
 
 
 def trained(tmp_path, *more):
@@ -24,12 +24,12 @@ def trained(tmp_path, *more):
     return load_file(tmp_path / "w.safetensors")
 
 
-def tensors_of(path):
+def tensors_of(path, metadata={"format": "pt"}):
     """The file, read without its library, which does not know FP8 in numpy."""
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + size])
-    assert header.pop("__metadata__") == {"format": "pt"}
+    assert header.pop("__metadata__", None) == metadata
     tensors = {}
     for name, row in header.items():
         begin, end = (8 + size + at for at in row["data_offsets"])
@@ -71,14 +71,30 @@ def test_rows_have_powers_of_two(tmp_path):
     assert "expected the name of a new folder" in again
 
 
+def kept_scales(folder, operand):
+    """The state's scales of the forward, by layer."""
+    checkpoint = folder / "checkpoints" / (folder / "latest").read_text().strip()
+    slots = json.loads(json.loads((checkpoint / "manifest.json").read_text())["notes"]["session.fp8_slots"])
+    scales = tensors_of(checkpoint / "state.safetensors", None)["fp8.scale"]
+    return {slot["fqn"].removesuffix(".weight"): scale for slot, scale in zip(slots, scales, strict=True)
+            if (slot["gemm"], slot["operand"]) == ("forward", operand)}
+
+
 @pytest.mark.parametrize("recipe,strategy", [("tensorwise", "tensor"), ("delayed", "tensor"), ("blockwise", "block")])
 def test_codes_are_near_the_weights(recipe, strategy, tmp_path):
     weights = trained(tmp_path, "--recipe", recipe)
     done = run("export", tmp_path / "run", "-o", tmp_path / "out", "--format", "hf-fp8")
-    assert ("kept scales of inputs are not in it" in done.stderr) == (recipe == "delayed")
+    keeps = recipe == "delayed"
+    assert ("2 of them have the run's kept scale of inputs" in done.stderr) == keeps
     held = tensors_of(tmp_path / "out/model.safetensors")
     config = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    assert list(config["config_groups"]) == ["group_0"]
     assert config["config_groups"]["group_0"]["weights"]["strategy"] == strategy
+    assert config["config_groups"]["group_0"]["input_activations"]["dynamic"] != keeps
+    inputs = {name.removesuffix(".input_scale"): held[name] for name in held if name.endswith(".input_scale")}
+    assert inputs == (kept_scales(tmp_path / "run", "input") if keeps else {}) and all(s > 0 for s in inputs.values())
+    if keeps:
+        assert {layer: held[f"{layer}.weight_scale"] for layer in LAYERS} == kept_scales(tmp_path / "run", "weight")
     for layer in LAYERS:  # of at most 128 x 128 numbers
         weight, scale = weights[f"{layer}.weight"], held[f"{layer}.weight_scale"]
         assert scale.shape == ((1, 1) if recipe == "blockwise" else (1,))
@@ -88,6 +104,23 @@ def test_codes_are_near_the_weights(recipe, strategy, tmp_path):
         # Half of the distance between two codes; a delayed scale may be too small by a step's change of the weight.
         bound = np.abs(weight) / 16 + scale.item() / 1024 + (0.01 if recipe == "delayed" else 0)
         assert (np.abs(decoded - weight) <= bound).all()
+
+
+# Each 32 numbers of a row have a power of two, rounded up.
+def test_groups_have_bytes_as_scales(tmp_path):
+    weights = trained(tmp_path, "--recipe", "mxfp8")
+    done = run("export", tmp_path / "run", "-o", tmp_path / "out", "--format", "hf-fp8")
+    assert "2 layers in FP8 in the layout of compressed-tensors" in done.stderr
+    held = tensors_of(tmp_path / "out/model.safetensors")
+    for layer in LAYERS:
+        weight = weights[f"{layer}.weight"]
+        groups = weight.reshape(weight.shape[0], -1, 32)
+        exponents = np.ceil(np.log2(np.abs(groups).max(2).astype(np.float64) / 448))
+        np.testing.assert_array_equal(held[f"{layer}.weight_scale"], (exponents + 127).astype(np.uint8))
+        codes = (groups / np.exp2(exponents)[:, :, None].astype(np.float32)).reshape(weight.shape)
+        assert held[f"{layer}.weight"].tobytes() == codes.astype(ml_dtypes.float8_e4m3fn).tobytes()
+    config = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    assert config["format"] == "mxfp8-quantized"
 
 
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "delayed"])

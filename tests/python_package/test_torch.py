@@ -67,7 +67,7 @@ def test_a_served_folder():
     with_torch(HERE / "torch_served.py", packages=[packages])
 
 
-@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "blockwise"])
+@pytest.mark.parametrize("recipe", ["tensorwise", "delayed", "rowwise", "blockwise", "mxfp8"])
 def test_a_served_folder_of_compressed_tensors(recipe):
     packages = os.environ.get("ONNX_FP8_MODULES_PACKAGES")
     if not packages:
@@ -94,6 +94,10 @@ def test_averages():
 
 def test_losses():
     with_torch(HERE / "torch_losses.py")
+
+
+def test_a_loader_with_workers():
+    with_torch(HERE / "torch_loader.py")
 
 
 @pytest.mark.parametrize("page", ["python", "losses"])

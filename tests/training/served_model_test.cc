@@ -6,12 +6,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "data/scaled_weights.h"
+#include "data/served_folder.h"
 #include "graph/builder.h"
 #include "graph/onnx/onnx_io.h"
 #include "onnx_fp8/float8.h"
@@ -75,6 +78,16 @@ Attributes BlockAttributes(int64_t rows, int64_t columns, int64_t pow2) {
           {"scale_to", static_cast<int64_t>(DType::kFloat)}};
 }
 
+float KeptScale(const TrainingSession& session, const std::string& name,
+                const std::string& operand) {
+  for (const ScaleInfo& scale : session.Scales()) {
+    if (scale.key.starts_with(Concat(name, "/forward/", operand, "/"))) {
+      return scale.scale;
+    }
+  }
+  Fail("no kept scale of ", name);
+}
+
 // What the recipe's quantizer makes of the weight.
 std::vector<Tensor> Quantized(const std::string& recipe, const Tensor& w,
                               const TrainingSession& session,
@@ -86,11 +99,8 @@ std::vector<Tensor> Quantized(const std::string& recipe, const Tensor& w,
   if (recipe == "blockwise") {
     return QuantizedBy("QuantizeBlock", w, {}, BlockAttributes(128, 128, 0));
   }
-  for (const ScaleInfo& scale : session.Scales()) {
-    if (!scale.key.starts_with(name + "/forward/weight/")) continue;
-    return QuantizedBy("QuantizeWith", w, {Tensor::Scalar(scale.scale)}, {});
-  }
-  Fail("no kept scale of ", name);
+  return QuantizedBy("QuantizeWith", w,
+                     {Tensor::Scalar(KeptScale(session, name, "weight"))}, {});
 }
 
 // The model of WriteTorchMlp, trained, as a folder.
@@ -103,7 +113,8 @@ void ExpectCodesOfQuantizers(const std::string& recipe, DType dtype) {
   session->ExportServed(
       {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
   const WeightFiles read = ReadWeightFiles(dir / "out");
-  EXPECT_EQ(read.tensors.size(), 4u);
+  const bool keeps = recipe == "delayed";
+  EXPECT_EQ(read.tensors.size(), keeps ? 6u : 4u);
   const TensorMap weights = session->ReadWeights();
   for (const char* module : {"fc", "out"}) {
     const std::string name = Concat(module, ".weight");
@@ -113,6 +124,11 @@ void ExpectCodesOfQuantizers(const std::string& recipe, DType dtype) {
     EXPECT_TRUE(Identical(read.tensors.at(name), made[0])) << module;
     const Tensor& scale = read.tensors.at(Concat(module, ".weight_scale"));
     EXPECT_TRUE(Identical(scale.Reshaped(made[1].shape()), made[1]));
+    if (!keeps) continue;
+    EXPECT_TRUE(
+        Identical(read.tensors.at(Concat(module, ".input_scale")),
+                  Tensor::From<float>(
+                      {1}, std::vector{KeptScale(*session, name, "input")})));
   }
 }
 
@@ -128,6 +144,60 @@ TEST(ServedModel, AFolderHasTheCodesOfRoundedWeights) {
   for (const char* recipe : {"rowwise", "delayed"}) {
     SCOPED_TRACE(recipe);
     ExpectCodesOfQuantizers(recipe, DType::kBFloat16);
+  }
+}
+
+// The first layer's 8 inputs are not 32 numbers for one scale.
+TEST(ServedModel, AFolderHasTheExponentsOfGroups) {
+  const TempDir dir;
+  auto session = AfterTwoSteps(Options(WriteTorchMlp(dir), "mxfp8"));
+  const auto remarks = session->ExportServed(
+      {.format = ServedFormat::kHuggingFaceFp8, .path = dir / "out"});
+  EXPECT_EQ(remarks.at(0),
+            "fc runs in FP8 and is written without codes: its inputs are no "
+            "multiple of 32");
+  const WeightFiles read = ReadWeightFiles(dir / "out");
+  EXPECT_EQ(read.tensors.size(), 3u);
+  const Tensor weight = session->ReadWeights().at("out.weight");
+  Attributes attributes = BlockAttributes(1, 32, 1);
+  attributes["scale_to"] = static_cast<int64_t>(DType::kE8M0);
+  const auto made = QuantizedBy("QuantizeBlock", weight, {}, attributes);
+  EXPECT_TRUE(Identical(read.tensors.at("out.weight"), made[0]));
+  const Tensor& scale = read.tensors.at("out.weight_scale");
+  EXPECT_EQ(scale.dtype(), DType::kUInt8);
+  ASSERT_EQ(scale.shape(), made[1].shape());
+  EXPECT_EQ(std::memcmp(scale.raw(), made[1].raw(), scale.bytes()), 0);
+}
+
+// Some weights are large, and codes and scales lie at two places of a file.
+TEST(ServedModel, AFolderQuantizesEachWeightOnce) {
+  for (const char* recipe : {"rowwise", "blockwise"}) {
+    const TempDir dir;
+    const SessionOptions options = Options(WriteTorchMlp(dir), recipe);
+    PassRunner runner;
+    const TrainingModel model = LoadTrainingModel(options, runner);
+    const auto evaluator = MakeEvaluator();
+    std::map<std::string, int> pulls;
+    SourceMap weights;
+    for (const char* name : {"fc.weight", "out.weight"}) {
+      const Tensor data = model.graph->Find(name)->data;
+      weights.emplace(name,
+                      TensorSource(data.dtype(), data.shape(), [=, &pulls] {
+                        ++pulls[name];
+                        return data;
+                      }));
+    }
+    SourceMap state = weights;
+    ServedModel served({options, model,
+                        MakeStepSource(options, model, *evaluator, runner).fp8,
+                        std::nullopt, weights, *evaluator, runner});
+    ServedTensors tensors;
+    std::vector<std::string> remarks;
+    tensors.layers = served.TakeLayers(&state, &remarks);
+    WriteServedFolder(dir / "out", "", tensors);
+    EXPECT_EQ(pulls, (std::map<std::string, int>{{"fc.weight", 1},
+                                                 {"out.weight", 1}}));
+    EXPECT_EQ(ReadWeightFiles(dir / "out").tensors.size(), 4u);
   }
 }
 
@@ -162,7 +232,7 @@ TEST(ServedModel, RoundingOfAForwardIsSaid) {
   const auto remarks = session->ExportServed(
       {.format = ServedFormat::kOnnxFp8, .path = dir / "served.onnx"});
   ASSERT_EQ(remarks.size(), 1u);
-  EXPECT_NE(remarks[0].find("scores differ from an evaluation's"),
+  EXPECT_NE(remarks[0].find("may be rounded to a neighbor in bfloat16"),
             std::string::npos);
 }
 

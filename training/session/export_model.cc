@@ -77,7 +77,8 @@ void Append(std::vector<std::string> more, std::vector<std::string>* remarks) {
 }
 
 // In which ways a forward with codes differs from an evaluation of the run.
-std::vector<std::string> ForwardRemarks(const SessionOptions& options) {
+std::vector<std::string> ForwardRemarks(const SessionOptions& options,
+                                        int unknown_attention) {
   std::vector<std::string> remarks;
   if (!options.segment_ids.empty()) {
     remarks.push_back(
@@ -86,11 +87,19 @@ std::vector<std::string> ForwardRemarks(const SessionOptions& options) {
                options.segment_ids));
   }
   if (options.dtype != DType::kFloat) {
-    remarks.push_back(
-        Concat("attention and norms are nodes of their own here, with results "
-               "in ",
-               Name(options.dtype),
-               ": scores differ from an evaluation's by their rounding"));
+    remarks.push_back(Concat(
+        "a sum in another order than an evaluation's may be rounded to a "
+        "neighbor in ",
+        Name(options.dtype)));
+  }
+  if (unknown_attention > 0) {
+    remarks.push_back(Concat(
+        unknown_attention, " of the products behind a Softmax ",
+        unknown_attention == 1 ? "is" : "are",
+        " of a form that is not known as attention's with open axes, and ",
+        unknown_attention == 1 ? "is" : "are",
+        " rounded node by node: outputs may differ from an evaluation's by "
+        "that"));
   }
   return remarks;
 }
@@ -170,7 +179,7 @@ std::vector<std::string> WriteServed(ServedSource source,
   }
   if (files.format == ServedFormat::kOnnxFp8) {
     served->WriteOnnx(files.path, {files.external_data});
-    Append(ForwardRemarks(options), &remarks);
+    Append(ForwardRemarks(options, served->unknown_attention()), &remarks);
     return remarks;
   }
   if (served) tensors.layers = served->TakeLayers(&arrays, &remarks);

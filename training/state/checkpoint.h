@@ -105,7 +105,8 @@ inline std::string SaveCheckpoint(const std::string& dir,
 inline constexpr char kAnyModel[] = "*";
 
 // The tensors of a checkpoint that are read, and therefore checked: these
-// alone, without the file of frozen weights; nullopt: all of them.
+// alone, without the file of frozen weights; nullopt: all of them. The sizes of
+// all files of state are checked even if no tensor is read.
 using TensorsToRead = std::optional<std::set<std::string>>;
 
 // The checkpoint that `latest` names (without that file: the newest); nothing

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/input_file.h"
 #include "base/mapped_file.h"
 #include "base/shallow_json.h"
 #include "data/safetensors.h"
@@ -217,17 +218,35 @@ std::optional<FrozenFile> FrozenFileOf(const std::string& folder,
                       manifest["frozen"].dump(), folder + kManifestFile);
 }
 
+// The names of the files of state. Errors: a file is missing, or has another
+// size than the manifest says.
+std::vector<std::string> StateFiles(const std::string& folder,
+                                    const Json& manifest) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name, const Json& expected) {
+    const std::string path = folder + "/" + name;
+    const uint64_t bytes = InputFile(path).size();
+    Check(expected == bytes, "[", path, "] expected ", expected.dump(),
+          " bytes, got ", bytes, " (truncated or edited)");
+    names.push_back(name);
+  };
+  add(StateFile(0), manifest["state_bytes"]);
+  if (!manifest.contains("files")) return names;
+  for (const auto& [name, bytes] :
+       Member(manifest, "files", kObject, folder + kManifestFile).items()) {
+    Check(name.find('/') == std::string::npos, "[", folder, kManifestFile,
+          "] expected files of the checkpoint's folder, got ", name);
+    add(name, bytes);
+  }
+  return names;
+}
+
 class StateReader {
  public:
   StateReader(const std::string& folder, const Json& manifest)
       : folder_(folder), manifest_(manifest) {
-    Open(StateFile(0), manifest["state_bytes"]);
-    if (!manifest.contains("files")) return;
-    for (const auto& [name, bytes] :
-         Member(manifest, "files", kObject, folder + kManifestFile).items()) {
-      Check(name.find('/') == std::string::npos, "[", folder, kManifestFile,
-            "] expected files of the checkpoint's folder, got ", name);
-      Open(name, bytes);
+    for (const std::string& name : StateFiles(folder, manifest)) {
+      files_[name] = ReadSafetensors(folder + "/" + name);
     }
   }
 
@@ -250,14 +269,6 @@ class StateReader {
   }
 
  private:
-  void Open(const std::string& name, const Json& expected) {
-    const std::string path = folder_ + "/" + name;
-    const uint64_t bytes = MapFile(path).size;
-    Check(expected == bytes, "[", path, "] expected ", expected.dump(),
-          " bytes, got ", bytes, " (truncated or edited)");
-    files_[name] = ReadSafetensors(path);
-  }
-
   // Moves the tensor out of its file. `expected`: dtype, shape and checksum.
   Tensor Take(const std::string& file, const std::string& name,
               const Json& expected) {
@@ -402,7 +413,10 @@ Checkpoint ReadCheckpointFiles(const std::string& folder,
                         .next_batch = manifest["next_batch"],
                         .model = model,
                         .notes = manifest["notes"]};
-  if (only && only->empty()) return checkpoint;
+  if (only && only->empty()) {
+    StateFiles(folder, manifest);
+    return checkpoint;
+  }
   StateReader(folder, manifest).Read(only, &checkpoint);
   if (only) return checkpoint;
   checkpoint.frozen_file = FrozenFileOf(folder, manifest);

@@ -34,6 +34,7 @@
 #include "graph/passes/fuse_bias_gradient.h"
 #include "graph/passes/fuse_norm.h"
 #include "graph/passes/fuse_rotary.h"
+#include "graph/passes/fused_roundings.h"
 #include "graph/passes/inference_mode.h"
 #include "graph/passes/keep_row_order.h"
 #include "graph/passes/linear.h"
@@ -630,7 +631,11 @@ ServedGraph BuildServedGraph(std::unique_ptr<Graph> model, const Fp8Spec& spec,
                  {"RemoveIdleDropout", RemoveIdleDropout},
                  {"InferWhatIsKnown", InferWhatIsKnown}};
   if (dtype != DType::kFloat) {
-    list.push_back({"Autocast", [=](Graph& g) { Autocast(g, dtype); }});
+    list.push_back({"Autocast", [&](Graph& g) {
+                      const FusedRoundings fused = RoundAsFused(g, dtype);
+                      served.unknown_attention = fused.unknown_attention;
+                      Autocast(g, dtype, fused.exceptions);
+                    }});
   }
   list.push_back({"Fp8Rewrite",
                   [&](Graph& g) { Fp8Rewrite(g, spec, nullptr, {}, slots); }});

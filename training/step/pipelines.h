@@ -66,6 +66,8 @@ struct ServedGraph {
   std::unique_ptr<Graph> graph;
   // They make the codes and scales that the graph reads as state.
   std::vector<FrozenCodes> codes;
+  // In 16 bits: FusedRoundings'.
+  int unknown_attention = 0;
 };
 
 // `model`: as imported; its axes stay as they are in the file. `slots`: the

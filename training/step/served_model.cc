@@ -20,7 +20,7 @@ namespace onnx_fp8 {
 namespace {
 
 constexpr std::string_view kWeightWord = ".weight";
-constexpr int64_t kServedBlock = 128;
+constexpr int64_t kServedBlock = 128, kServedGroup = 32;
 
 // The run's model without what only training needs.
 ServedGraph GraphOf(const ServedSource& source) {
@@ -113,7 +113,53 @@ std::optional<CodeScales> ScalesOf(const Node& quantizer, const Value& scale,
   if (rows == 1 && columns == 0) return CodeScales::kRows;
   const bool block = rows == kServedBlock && columns == kServedBlock;
   if (block) return CodeScales::kBlocks;
+  if (rows == 1 && columns == kServedGroup) return CodeScales::kGroups;
   return std::nullopt;
+}
+
+// The quantizer of the product's operand that is not `codes`, if its scale is
+// kept from step to step; else null.
+const Node* KeepingQuantizer(const Node& product, const Value& codes) {
+  const Value* other = product.in(product.in(0) == &codes ? 2 : 0);
+  const Node* quantizer = other->producer;
+  return quantizer && quantizer->op == "QuantizeWith" ? quantizer : nullptr;
+}
+
+bool KeepsInputs(const Value& codes) {
+  return std::ranges::any_of(codes.uses, [&](const Node* product) {
+    return KeepingQuantizer(*product, codes) != nullptr;
+  });
+}
+
+// The kept scale of the operand that is not `codes`; 0: there is none (yet), or
+// the operand is no e4m3.
+float KeptScale(const Node& product, const Value& codes) {
+  const Node* quantizer = KeepingQuantizer(product, codes);
+  if (!quantizer || quantizer->out(0)->dtype != DType::kE4M3) return 0;
+  const Node* gather = quantizer->in(1)->producer;
+  if (!gather || !gather->Is("Gather")) return 0;
+  const Value *scales = gather->in(0), *index = gather->in(1);
+  if (!scales->is_initializer() || !index->is_constant()) return 0;
+  return scales->data.data<float>()[ToInts(index->data)[0]];
+}
+
+// The scale of the inputs of all products that read the codes; nullopt: they
+// have several, or none is kept.
+std::optional<float> InputScale(const Value& codes) {
+  std::optional<float> scale;
+  for (const Node* product : codes.uses) {
+    const float one = KeptScale(*product, codes);
+    if (one <= 0 || (scale && *scale != one)) return std::nullopt;
+    scale = one;
+  }
+  return scale;
+}
+
+// Powers of two as bytes b that stand for 2^(b - 127).
+Tensor Exponents(const Tensor& powers) {
+  const auto bits =
+      std::make_shared<Tensor>(ConvertTo(powers, DType::kE8M0).Clone());
+  return Tensor::View(DType::kUInt8, powers.shape(), bits, bits->raw());
 }
 
 // A tensor in the dtype of the value that it becomes.
@@ -179,7 +225,6 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
     return no("the codes are of a value that is computed from the weight");
   }
   if (made->dtype != DType::kE4M3) return no("the codes are no e4m3");
-  if (scale->dtype != DType::kFloat) return no("the scales are exponents");
   if (served_.graph->Find(weight)) {
     return no("something else reads the weight, too");
   }
@@ -187,25 +232,51 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
       model.copies, [&](const TiedCopy& copy) { return copy.first == weight; });
   if (tied) return no("the weight has two names");
   const bool turns = model.names.at(weight).transposed != *transposed;
-  const auto rows = RowsAreOutputs(*served_.graph->Find(made->name));
+  const auto rows = RowsAreOutputs(CodesIn(codes));
   if (!rows) return no("it is read in two orientations");
   if (*rows == turns) return no("the module keeps the weight as [in, out]");
   const auto scales = ScalesOf(quantizer, *scale, turns);
   if (!scales) return no("one scale is for a part of another shape");
+  const bool groups = *scales == CodeScales::kGroups;
+  const Shape sides = TurnedShape(*made->shape, turns);
+  if (groups && quantizer.Int("pow2", 0) == 0) {
+    return no("its scales for 32 numbers each are no powers of two");
+  }
+  if (groups && sides[1] % kServedGroup != 0) {
+    return no("its inputs are no multiple of 32");
+  }
   Shape shape = TurnedShape(*scale->shape, turns);
   if (*scales == CodeScales::kTensor) shape = {1};
-  // A weight is quantized twice: a file has the scales of all layers before any
-  // codes, and the codes of all layers may not fit into memory.
-  const auto pull = [this, &codes, turns](const std::string& name) {
-    return Turned(Make(codes).at(name), turns);
-  };
-  return ServedCodes{
+  ServedCodes layer = {
       *scales,
-      TensorSource(made->dtype, TurnedShape(*made->shape, turns),
-                   [=, name = made->name] { return pull(name); }),
-      TensorSource(scale->dtype, shape, [=, name = scale->name] {
-        return pull(name).Reshaped(shape);
-      })};
+      TensorSource(made->dtype, sides,
+                   [this, &codes, turns, made, scale] {
+                     TensorMap all = Make(codes);
+                     scales_[scale->name] = all.at(scale->name);
+                     return Turned(all.at(made->name), turns);
+                   }),
+      TensorSource(
+          groups ? DType::kUInt8 : DType::kFloat, shape,
+          [this, &codes, turns, scale, shape, groups] {
+            const Tensor x = Turned(ScaleOf(codes, scale->name), turns);
+            return (groups ? Exponents(x) : ConvertTo(x, DType::kFloat))
+                .Reshaped(shape);
+          })};
+  const bool may_know =
+      *scales == CodeScales::kTensor || *scales == CodeScales::kRows;
+  if (may_know) {
+    layer.input_scale = InputScale(CodesIn(codes));
+  }
+  return layer;
+}
+
+const Value& ServedModel::CodesIn(const FrozenCodes& codes) const {
+  return *served_.graph->Find(StateOf(*codes.maker, 0)->name);
+}
+
+Tensor ServedModel::ScaleOf(const FrozenCodes& codes, const std::string& name) {
+  auto made = scales_.extract(name);
+  return made ? made.mapped() : Make(codes).at(name);
 }
 
 std::map<std::string, ServedCodes> ServedModel::TakeLayers(
@@ -213,6 +284,7 @@ std::map<std::string, ServedCodes> ServedModel::TakeLayers(
   std::map<std::string, ServedCodes> layers;
   std::map<std::string, std::vector<std::string>> left;  // by reason
   std::map<std::string, int> makers;                     // by weight
+  std::vector<std::string> measured;  // whose inputs have kept scales
   for (const FrozenCodes& codes : served_.codes) {
     for (const std::string& weight : codes.weights) ++makers[weight];
   }
@@ -224,6 +296,8 @@ std::map<std::string, ServedCodes> ServedModel::TakeLayers(
       reason = "several recipes make codes of it";
     } else if (!module.empty() && state->contains(fqn)) {
       if (auto layer = LayerOf(codes, &reason)) {
+        const bool keeps = KeepsInputs(CodesIn(codes));
+        if (keeps && !layer->input_scale) measured.push_back(module);
         layers.emplace(module, std::move(*layer));
         state->erase(fqn);
         continue;
@@ -231,15 +305,12 @@ std::map<std::string, ServedCodes> ServedModel::TakeLayers(
     }
     left[reason].push_back(module.empty() ? fqn : module);
   }
-  const bool keeps =
-      source_.slots &&
-      std::ranges::any_of(*source_.slots, [](const ScaleSlot& slot) {
-        return slot.operand == "input";
-      });
-  if (keeps && !layers.empty()) {
-    remarks->push_back(
-        "the folder tells servers to measure the inputs of layers; the run's "
-        "kept scales of inputs are not in it");
+  if (!measured.empty()) {
+    remarks->push_back(Concat("servers measure the inputs of ",
+                              Joined(measured, 8),
+                              ": a folder has one kept scale of a layer's "
+                              "inputs, in e4m3, beside one "
+                              "scale for the weight or for each of its rows"));
   }
   std::vector<std::string> stay;
   for (auto& [reason, modules] : left) {

@@ -53,12 +53,20 @@ class ServedModel {
   // nothing else of the model is there afterwards. Errors: WriteModel's.
   void WriteOnnx(const std::string& path, const WriteOptions& write);
 
+  // ServedGraph's.
+  int unknown_attention() const { return served_.unknown_attention; }
+
   // What a user should know of the codes, however they are written.
   std::vector<std::string> Remarks() const;
 
  private:
   // Codes, scales and amax by the names of the state.
   TensorMap Make(const FrozenCodes& codes);
+  // The codes as the forward reads them. REQUIRES: it does.
+  const Value& CodesIn(const FrozenCodes& codes) const;
+  // The scale of this name, which was made with the codes that were pulled
+  // last, or is made now.
+  Tensor ScaleOf(const FrozenCodes& codes, const std::string& name);
   // The layer of codes; nullopt: a folder can't hold it, for this `reason`.
   std::optional<ServedCodes> LayerOf(const FrozenCodes& codes,
                                      std::string* reason);
@@ -67,6 +75,7 @@ class ServedModel {
   const std::unique_ptr<ExecutionProvider> provider_;
   ServedGraph served_;
   std::set<const Graph*> fitted_;  // makers that have kernels
+  TensorMap scales_;               // made with codes, by name, not pulled yet
 };
 
 }  // namespace onnx_fp8

@@ -159,6 +159,10 @@ TEST(FrozenFile, IsNotReadForPartsOfACheckpoint) {
             std::string::npos);
   EXPECT_EQ(read({"half"})->step, 7);
   EXPECT_EQ(read(none)->step, 7);
+  // Sizes are known without reading.
+  WriteText(path, state + "x");
+  EXPECT_NE(ErrorOf([&] { read(none); }).find("(truncated or edited)"),
+            std::string::npos);
 }
 
 TEST(FrozenFile, ThatIsNotTheRunsIsRefusedByName) {
