@@ -6,12 +6,9 @@
 # it.
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
-add_library(onnx_fp8_crypto MODULE collectives/crypto_module.cc)
+opened_library(onnx_fp8_crypto collectives/crypto.map
+  collectives/crypto_module.cc)
 target_link_libraries(onnx_fp8_crypto PRIVATE our_flags OpenSSL::Crypto
   ${CMAKE_DL_LIBS})
-target_link_options(onnx_fp8_crypto PRIVATE
-  -Wl,--exclude-libs,ALL -Wl,--gc-sections)
-set_target_properties(onnx_fp8_crypto PROPERTIES
-  LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 # Whatever is linked with the ranks may open it.
 add_dependencies(collectives onnx_fp8_crypto)

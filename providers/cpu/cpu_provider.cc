@@ -13,6 +13,7 @@
 #include "providers/cpu/gemm/gemm.h"
 #include "providers/cpu/gemm/kernels.h"
 #include "providers/cpu/math/isa.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/kernel.h"
 #include "providers/run/progress_thread.h"
@@ -47,7 +48,7 @@ double PeakBandwidth() {
     auto begin = Clock::now();
     ParallelFor(kElements, share, [=](int64_t first, int64_t last) {
       OnBestIsa([=] {
-#pragma GCC ivdep
+        ONNX_FP8_IVDEP
         for (int64_t i = first; i < last; ++i) a[i] = b[i] + 3 * c[i];
       });
     });

@@ -9,6 +9,7 @@
 
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
@@ -22,7 +23,7 @@ template <typename X, typename Y, typename F>
 void Map(const X* x, Y* y, int64_t n, F f) {
   ParallelFor(n, kGrain, [=](int64_t begin, int64_t end) {
     OnBestIsa([=] {
-#pragma GCC ivdep  // y is x or does not overlap it
+      ONNX_FP8_IVDEP  // y is x or does not overlap it
       for (int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
     });
   });
@@ -83,7 +84,7 @@ void Map2(KernelContext& ctx, const Tensor& x, const Tensor& y, Tensor& z,
     const T *a = from[0], *b = from[1];
     T* c = to[0];
     OnBestIsa([=] {
-#pragma GCC ivdep  // c is a or b or does not overlap them
+      ONNX_FP8_IVDEP  // c is a or b or does not overlap them
       for (int64_t i = 0; i < n; ++i) c[i] = f(a[i], b[i]);
     });
   });
@@ -112,7 +113,7 @@ void FloatMap(KernelContext& ctx, F f) {
                      const T* a = from[0];
                      T* b = to[0];
                      OnBestIsa([=] {
-#pragma GCC ivdep  // b is a or does not overlap it
+                       ONNX_FP8_IVDEP  // b is a or does not overlap it
                        for (int64_t i = 0; i < n; ++i) b[i] = f(a[i]);
                      });
                    });

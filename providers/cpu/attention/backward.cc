@@ -22,6 +22,7 @@
 #include "providers/cpu/attention/segments.h"
 #include "providers/cpu/gemm/packed_matrix.h"
 #include "providers/cpu/gemm/scratch.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/ops/arguments.h"
 
 namespace onnx_fp8 {
@@ -405,7 +406,7 @@ class BackwardPass {
       T* to = drelative + x.row - (x.key + r) + z_.s - 1;
       const E* ds = Ds(w).From(r).data;
       OnBestIsa([=, n = x.n] {
-#pragma GCC ivdep
+        ONNX_FP8_IVDEP
         for (int64_t j = hidden; j < n; ++j) to[j] += static_cast<T>(ds[j]);
       });
     }

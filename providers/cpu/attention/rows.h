@@ -11,6 +11,7 @@
 
 #include "providers/cpu/attention/operands.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 
 namespace onnx_fp8 {
@@ -97,7 +98,7 @@ inline void SoftmaxRow(SumOf<E>* s, E* p, int64_t n,
   T factor = Power(state.largest - shift);
   for (int64_t j = 0; j < kLanes; ++j) lane[j] = 0;
   for (int64_t i = 0; i < n; i += kLanes) {
-#pragma GCC ivdep
+    ONNX_FP8_IVDEP
     for (int64_t j = 0; j < kLanes; ++j) {
       T power = Power(s[i + j] - shift);
       p[i + j] = RoundedTo<E>(power);
@@ -193,7 +194,7 @@ struct ScoreGradientRows {
         E *p = x.p.From(i).data, *ds = x.ds.From(i).data;
         const T *lse = x.lse, *share = x.share, *along = x.along;
         T scale = x.scale;
-#pragma GCC ivdep
+        ONNX_FP8_IVDEP
         for (int64_t j = x.begin; j < x.n; ++j) {
           T power = Power(s[j] - lse[j]) * share[j];
           p[j] = RoundedTo<E>(power);

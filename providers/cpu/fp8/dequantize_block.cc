@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "onnx_fp8/float8.h"
 #include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/kernel.h"
@@ -23,7 +24,7 @@ void MultiplyBy(const float* s, float* x, int64_t n) {
 // NaN do not change.
 void AddToExponents(const int16_t* steps, uint16_t* x, int64_t n) {
   OnBestIsa([=] {
-#pragma GCC ivdep
+    ONNX_FP8_IVDEP
     for (int64_t j = 0; j < n; ++j) {
       auto magnitude = static_cast<uint16_t>(x[j] & 0x7FFF);
       auto step = static_cast<uint16_t>(steps[j]);

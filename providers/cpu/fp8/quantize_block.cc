@@ -12,6 +12,7 @@
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "providers/cpu/fp8/quantize.h"
 #include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/stored.h"
@@ -59,7 +60,7 @@ bool PeaksOfColumns(const float* x, int64_t rows, int64_t columns,
     int32_t all = 0;
     for (int64_t i = 0; i < rows; ++i) {
       const float* row = x + i * columns;
-#pragma GCC ivdep  // peaks does not overlap x
+      ONNX_FP8_IVDEP  // peaks does not overlap x
       for (int64_t j = 0; j < columns; ++j) {
         auto magnitude = static_cast<int32_t>(
             __builtin_bit_cast(uint32_t, row[j]) & 0x7FFFFFFFu);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "providers/cpu/math/isa.h"
 
+#include <algorithm>
 #include <atomic>
+#include <initializer_list>
 #include <string>
 
 #if defined(__x86_64__)
@@ -19,39 +21,51 @@ constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
                          Isa::kAvx512Bf16, Isa::kAmx};
 
 #if defined(__x86_64__)
+// What CPUID says of one leaf; zeros if the CPU has no such leaf.
+struct Leaf {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+
+  explicit Leaf(unsigned number, unsigned part = 0) {
+    __get_cpuid_count(number, part, &a, &b, &c, &d);
+  }
+};
+
+bool HasBits(unsigned word, std::initializer_list<int> bits) {
+  return std::ranges::all_of(bits, [=](int i) { return word >> i & 1; });
+}
+
+// The registers that Linux saves when it changes threads, as XCR0 has them.
+unsigned SavedRegisters() {
+  if (!HasBits(Leaf(1).c, {27})) return 0;  // no XGETBV
+  unsigned low = 0, high = 0;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
 // A process must ask Linux before it uses AMX tiles; asking again is free.
 bool AmxAllowed() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  bool tiles = (d & (1u << 24)) != 0, bf16 = (d & (1u << 22)) != 0;
-  return tiles && bf16 &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// Clang 16 can't be asked for it by name.
-bool HasF16c() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
-}
-
+// Not by __builtin_cpu_supports: a program that zig links has none of the
+// start-up code that it reads from, and Clang 16 can't be asked for F16C.
 bool Detect(Isa isa) {
+  Leaf features(7);
   switch (isa) {
     case Isa::kPortable:
       return true;
-    case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             HasF16c();
-    case Isa::kAvx512:
-      return Detect(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
-             __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") &&
-             __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vbmi");
+    case Isa::kAvx2:  // the low and high halves of registers; FMA, F16C; AVX2
+      return HasBits(SavedRegisters(), {1, 2}) &&
+             HasBits(Leaf(1).c, {12, 29}) && HasBits(features.b, {5});
+    case Isa::kAvx512:  // masks and registers; F, DQ, BW, VL; VBMI
+      return Detect(Isa::kAvx2) && HasBits(SavedRegisters(), {5, 6, 7}) &&
+             HasBits(features.b, {16, 17, 30, 31}) && HasBits(features.c, {1});
     case Isa::kAvx512Bf16:
-      return Detect(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
-    case Isa::kAmx:
-      return Detect(Isa::kAvx512Bf16) && AmxAllowed();
+      return Detect(Isa::kAvx512) && HasBits(Leaf(7, 1).a, {5});
+    case Isa::kAmx:  // tiles; AMX-BF16, AMX-TILE
+      return Detect(Isa::kAvx512Bf16) && HasBits(SavedRegisters(), {17, 18}) &&
+             HasBits(features.d, {22, 24}) && AmxAllowed();
   }
   return false;
 }

@@ -7,11 +7,15 @@ namespace onnx_fp8 {
 
 // Functions that inline all they call, per instruction set; see OnIsa.
 #if defined(__x86_64__)
+#if defined(__clang__)  // takes vectors of 512 bits unless a CPU prefers others
+#define ONNX_FP8_AVX512 "avx512f,avx512bw,avx512vl,avx512dq"
+#else
+#define ONNX_FP8_AVX512 \
+  "avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"
+#endif
 template <typename Fn>
-__attribute__((
-    noinline, flatten,
-    target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"))) void
-RunOnAvx512(Fn fn) {
+__attribute__((noinline, flatten, target(ONNX_FP8_AVX512))) void RunOnAvx512(
+    Fn fn) {
   fn();
 }
 

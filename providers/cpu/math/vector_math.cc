@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/on_isa.h"
 
@@ -46,7 +47,7 @@ double ExpShifted(const T* x, T shift, T* y, int64_t n) {
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       int64_t count = std::min(kBlock, n - begin);
       T* e = y ? y + begin : buffer;
-#pragma GCC ivdep
+      ONNX_FP8_IVDEP
       for (int64_t i = 0; i < count; ++i)
         e[i] = math::QuickExp(x[begin + i] - shift);
       total += LaneSum(count, [=](int64_t i) -> double { return e[i]; });
@@ -72,7 +73,7 @@ double Dot(const T* x, const T* y, int64_t n) {
 
 void VectorExp(const float* x, float* y, int64_t n) {
   OnBestIsa([=] {
-#pragma GCC ivdep  // y is x or does not overlap it
+    ONNX_FP8_IVDEP  // y is x or does not overlap it
     for (int64_t i = 0; i < n; ++i) y[i] = math::Exp(x[i]);
   });
 }
@@ -92,7 +93,7 @@ double VectorExpShifted(const double* x, double shift, double* y, int64_t n) {
 
 void VectorMultiply(const float* x, const float* y, float* z, int64_t n) {
   OnBestIsa([=] {
-#pragma GCC ivdep  // z is an operand or overlaps none
+    ONNX_FP8_IVDEP  // z is an operand or overlaps none
     for (int64_t i = 0; i < n; ++i) z[i] = x[i] * y[i];
   });
 }

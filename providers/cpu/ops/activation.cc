@@ -13,6 +13,7 @@
 #include "graph/graph.h"
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/kernel.h"
 #include "providers/ops/divide_up.h"
@@ -258,7 +259,7 @@ void BiasGradientMap(KernelContext& ctx, F f) {
       T* out = to.At(row * n + at, wide + 2 * kStoredBlock);
       double* sum = sums + row / kBlock * n + at;
       OnBestIsa([=] {
-#pragma GCC ivdep  // dx is an operand or overlaps none
+        ONNX_FP8_IVDEP  // dx is an operand or overlaps none
         for (int64_t i = 0; i < count; ++i) {
           T d = static_cast<T>(g[i] * f(v[i]));
           out[i] = d;
@@ -362,7 +363,7 @@ void SwiGLUGrad(KernelContext& ctx) {
       const T *from_dy = from[0], *from_x = from[1], *from_gate = from[2];
       T *to_x = to[0], *to_gate = to[1];
       OnBestIsa([=] {
-#pragma GCC ivdep  // a result is an operand or overlaps none
+        ONNX_FP8_IVDEP  // a result is an operand or overlaps none
         for (int64_t i = 0; i < n; ++i) {
           T g = from_dy[i], v = from_x[i], w = from_gate[i];
           SiluParts<T> silu(v);

@@ -10,6 +10,7 @@
 
 #include "base/saturating_cast.h"
 #include "providers/cpu/elementwise.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/kernel.h"
 #include "providers/ops/bits.h"
 #include "providers/ops/broadcast.h"
@@ -30,14 +31,14 @@ void RunLoop(const A* a, int64_t a_stride, const B* b, int64_t b_stride, Y* y,
     std::fill_n(y, n, static_cast<Y>(op(*a, *b)));
   } else if (a_stride == 0) {
     A value = *a;
-#pragma GCC ivdep
+    ONNX_FP8_IVDEP
     for (int64_t i = 0; i < n; ++i) y[i] = op(value, b[i]);
   } else if (b_stride == 0) {
     B value = *b;
-#pragma GCC ivdep
+    ONNX_FP8_IVDEP
     for (int64_t i = 0; i < n; ++i) y[i] = op(a[i], value);
   } else {
-#pragma GCC ivdep
+    ONNX_FP8_IVDEP
     for (int64_t i = 0; i < n; ++i) y[i] = op(a[i], b[i]);
   }
 }
@@ -448,7 +449,7 @@ void BitShift(KernelContext& ctx) {
 
 template <int kXStride, int kYStride, typename T>
 void Select(const uint8_t* c, const T* x, const T* y, T* z, int64_t n) {
-#pragma GCC ivdep
+  ONNX_FP8_IVDEP
   for (int64_t i = 0; i < n; ++i) {
     T a = x[i * kXStride];
     T b = y[i * kYStride];
@@ -462,7 +463,7 @@ void WhereRun(const uint8_t* c, int64_t c_stride, const T* x, int64_t x_stride,
   if (c_stride == 0) {
     const T* from = *c ? x : y;
     int64_t stride = *c ? x_stride : y_stride;
-#pragma GCC ivdep
+    ONNX_FP8_IVDEP
     for (int64_t i = 0; i < n; ++i) z[i] = from[i * stride];
   } else if (x_stride == 0) {
     y_stride == 0 ? Select<0, 0>(c, x, y, z, n) : Select<0, 1>(c, x, y, z, n);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/norm.h"
 #include "providers/cpu/tasks.h"
@@ -33,7 +34,7 @@ template <typename T>
 void Affine(const T* x, double mean, double factor, double bias, T* y,
             int64_t n) {
   OnBestIsa([=] {
-#pragma GCC ivdep  // y is x or does not overlap it
+    ONNX_FP8_IVDEP  // y is x or does not overlap it
     for (int64_t i = 0; i < n; ++i) {
       y[i] = static_cast<T>((x[i] - mean) * factor + bias);
     }

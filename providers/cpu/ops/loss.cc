@@ -9,6 +9,7 @@
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/stored.h"
@@ -295,7 +296,7 @@ void WriteRow(const T* in, T* out, int64_t classes, T lse, int64_t label,
     return;
   }
   OnBestIsa([=] {
-#pragma GCC ivdep  // out is in or does not overlap it
+    ONNX_FP8_IVDEP  // out is in or does not overlap it
     for (int64_t c = 0; c < classes; ++c)
       out[c] = math::QuickExp(in[c] - lse) * share;
   });

@@ -12,6 +12,7 @@
 #include "graph/graph.h"
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/ops/row_sums.h"
 #include "providers/cpu/stored.h"
@@ -85,12 +86,12 @@ void WriteRow(const T* x, double mean, double inv_std, const T* scale,
               const T* bias, T* y, int64_t n) {
   OnBestIsa([=] {
     if (bias) {
-#pragma GCC ivdep  // y is x or does not overlap it
+      ONNX_FP8_IVDEP  // y is x or does not overlap it
       for (int64_t i = 0; i < n; ++i) {
         y[i] = static_cast<T>((x[i] - mean) * inv_std * scale[i] + bias[i]);
       }
     } else {
-#pragma GCC ivdep
+      ONNX_FP8_IVDEP
       for (int64_t i = 0; i < n; ++i) {
         y[i] = static_cast<T>((x[i] - mean) * inv_std * scale[i]);
       }
@@ -134,7 +135,7 @@ struct Source {
     StoredOut<T> to(x);
     T* row = to.At(r * n, wide + 2 * n);
     OnBestIsa([=] {
-#pragma GCC ivdep  // the sum is an operand or does not overlap it
+      ONNX_FP8_IVDEP  // the sum is an operand or does not overlap it
       for (int64_t i = 0; i < n; ++i) row[i] = p[i] + q[i];
     });
     to.Write(r * n, n, row);
@@ -257,7 +258,7 @@ void GradientRow(const T* dy, const T* x, const T* scale, double mean,
                               return dh * ((x[i] - mean) * inv_std);
                             }) /
                     count;
-#pragma GCC ivdep  // dx is dy, x or more or does not overlap them
+  ONNX_FP8_IVDEP  // dx is dy, x or more or does not overlap them
   for (int64_t i = 0; i < n; ++i) {
     double g = dy[i];
     double h = (x[i] - mean) * inv_std;

@@ -10,6 +10,7 @@
 
 #include "providers/cpu/elementwise.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/lanes.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/kernel.h"
@@ -118,7 +119,7 @@ void ReduceColumns(const T* x, const ReductionLayout& l, int64_t chunks,
                     Acc* sums = acc;
                     OnBestIsa([=] {
                       for (int64_t r = 0; r < rows; ++r) {
-#pragma GCC ivdep
+                        ONNX_FP8_IVDEP
                         for (int64_t j = 0; j < columns; ++j) {
                           sums[j] = Op::Add(sums[j], row[r * stride + j]);
                         }

@@ -4,6 +4,7 @@
 // order of their bodies.
 #include "providers/cpu/amax_meter.h"
 #include "providers/cpu/dispatch.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
@@ -16,7 +17,7 @@ namespace {
 // One head's row of two halves.
 template <bool kGrad, typename T>
 inline void Turn(const T* x, const T* cos, const T* sin, T* y, int64_t half) {
-#pragma GCC ivdep  // y is x or does not overlap it
+  ONNX_FP8_IVDEP  // y is x or does not overlap it
   for (int64_t i = 0; i < half; ++i) {
     T x1 = x[i], x2 = x[half + i];
     T s1 = kGrad ? sin[half + i] : -sin[i];

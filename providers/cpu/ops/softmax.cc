@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 #include "providers/cpu/dispatch.h"
 #include "providers/cpu/math/elementary.h"
+#include "providers/cpu/math/ivdep.h"
 #include "providers/cpu/math/on_isa.h"
 #include "providers/cpu/math/vector_math.h"
 #include "providers/cpu/stored.h"
@@ -147,7 +148,7 @@ void LogSoftmax(KernelContext& ctx) {
               VectorExpShifted(x, largest, static_cast<T*>(nullptr), n);
           auto log_sum = static_cast<T>(std::log(sum));
           OnBestIsa([=] {
-#pragma GCC ivdep  // out is x or does not overlap it
+            ONNX_FP8_IVDEP  // out is x or does not overlap it
             for (int64_t i = 0; i < n; ++i) out[i] = x[i] - largest - log_sum;
           });
         });
@@ -175,17 +176,17 @@ void SoftmaxGrad(KernelContext& ctx) {
   CheckOperand(ctx, 0, a.dtype, a.x.shape());
   int64_t n = a.v.n;
   DispatchFloat(a.dtype, ctx.Where(), [&]<typename T>() {
-    ForSlices<T, 2>(a.v, {StoredIn<T>(dy), StoredIn<T>(a.x)}, a.y,
-                    [=](const T* const* in, T* out) {
-                      const T* g = in[0];
-                      const T* y = in[1];
-                      auto sum = static_cast<T>(VectorDot(g, y, n));
-                      OnBestIsa([=] {
-#pragma GCC ivdep  // out is g or y or does not overlap them
-                        for (int64_t i = 0; i < n; ++i)
-                          out[i] = y[i] * (g[i] - sum);
-                      });
-                    });
+    ForSlices<T, 2>(
+        a.v, {StoredIn<T>(dy), StoredIn<T>(a.x)}, a.y,
+        [=](const T* const* in, T* out) {
+          const T* g = in[0];
+          const T* y = in[1];
+          auto sum = static_cast<T>(VectorDot(g, y, n));
+          OnBestIsa([=] {
+            ONNX_FP8_IVDEP  // out is g or y or does not overlap them
+            for (int64_t i = 0; i < n; ++i) out[i] = y[i] * (g[i] - sum);
+          });
+        });
   });
 }
 
