@@ -24,7 +24,7 @@ bool HaveOneShape(const Value* a, const Value* b) {
   const auto product = [](const Value* x) -> const Node* {
     const Node* node = x->producer;
     while (node && node->Is("Add")) {
-      const bool bias = node->Is("Add") && !node->in(0)->producer;
+      const bool bias = !node->in(0)->producer;
       node = node->in(bias ? 1 : 0)->producer;
     }
     return node && (node->Is("MatMul") || node->Is("Gemm")) ? node : nullptr;

@@ -58,16 +58,15 @@ class RoundingFinder {
       : graph_(graph), dtype_(dtype), fixed_(graph) {}
 
   FusedRoundings Run() {
-    std::vector<Node*> nodes;
-    for (Node& node : graph_.nodes()) nodes.push_back(&node);
-    for (Node* node : nodes) {
-      if (node->Is("MatMul")) VisitProduct(*node);
-      if (node->Is("ReduceMean")) VisitMean(*node);
-      if (node->Is("LayerNormalization")) VisitLayerNorm(*node);
+    std::vector<Node*> softmaxes;
+    for (Node& node : graph_.nodes()) {
+      if (node.Is("MatMul")) VisitProduct(node);
+      if (node.Is("ReduceMean")) VisitMean(node);
+      if (node.Is("LayerNormalization")) VisitLayerNorm(node);
+      if (node.Is("Softmax")) softmaxes.push_back(&node);
     }
-    for (Node* node : nodes) {
-      if (node->Is("Softmax")) VisitSoftmax(*node);
-    }
+    // These replace the products behind them.
+    for (Node* softmax : softmaxes) VisitSoftmax(*softmax);
     RemoveDeadCode(graph_);
     return std::move(found_);
   }
