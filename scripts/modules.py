@@ -4,7 +4,8 @@
 usage: ./dev modules [--ci] [NAME...]
 
 Without arguments all modules of scripts/modules/, and the table goes to docs/results/modules.md. `--ci`: modules that
-CI trains. Names, or parts of them: these. The table is then printed only.
+CI trains; each is exported once, and the perturbed weights are a checkpoint (`--weights`), because exports take most of
+the time. Names, or parts of them: these. The table is then printed only.
 
 Each module has small random weights, fresh ones and perturbed ones. It passes if what trains is what PyTorch trains, if
 in ten steps of AdamW and of SGD each loss is PyTorch's within 1e-4 of it, if in FP8 (tensorwise, bfloat16) losses stay
@@ -59,7 +60,7 @@ def main():
     for number, case in enumerate(cases, 1):
         row, start = {"module": case.name, "package": case.package}, time.monotonic()
         try:
-            try_case(case, row)
+            try_case(case, row, once="--ci" in words)
             said = "holds"
         except Exception as error:
             said = (str(error).splitlines() or [""])[0][:400]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains one module in PyTorch and, exported, in onnx_fp8 on the same batches."""
+import contextlib
 import copy
 import math
 import pathlib
@@ -8,6 +9,7 @@ import warnings
 import zlib
 
 import numpy as np
+import safetensors.torch
 import torch
 
 import onnx_fp8
@@ -50,9 +52,10 @@ def perturb(module):
 
 
 class Trial:
-    """A module in one state, its file and its batches."""
+    """A module in one state, its file and its batches. `file`: of the same module in another state; the state is then put
+    into it as a checkpoint."""
 
-    def __init__(self, case, state, folder):
+    def __init__(self, case, state, folder, file=None):
         self.case = case
         torch.manual_seed(zlib.crc32(case.name.encode()))
         self.module = case.make()
@@ -62,13 +65,22 @@ class Trial:
         with torch.no_grad():
             shape = outputs_of(copy.deepcopy(self.module), feeds[0])[case.output].shape
         self.batches = [(feed, case.labels(shape) if case.labels else None) for feed in feeds]
-        self.path = pathlib.Path(folder, "model.onnx")
+        self.path = file or pathlib.Path(folder, "model.onnx")
+        self.notes, self.weights = [], {}
+        if file:
+            self.weights = {"weights": pathlib.Path(folder, "state.safetensors")}
+            tensors = {key: tensor.clone().contiguous() for key, tensor in self.module.state_dict().items()}
+            safetensors.torch.save_file(tensors, self.weights["weights"])
+        else:
+            self.export(feeds[0])
+        self.record = onnx_fp8.torch.record(self.path)
+
+    def export(self, example):
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", onnx_fp8.Note)
-            onnx_fp8.torch.export(self.module, feeds[0], self.path)
+            onnx_fp8.torch.export(self.module, example, self.path)
         self.notes = [str(note.message) for note in notes]
-        self.record = onnx_fp8.torch.record(self.path)
 
     # ---- PyTorch
 
@@ -93,7 +105,7 @@ class Trial:
         loss = {"loss": f"output:{case.output}"} if case.loss == "output" else {"loss": case.loss, "logits": case.output}
         rate = {"adamw": {"lr": case.lr, "weight_decay": DECAY}, "sgd": {"lr": 10 * case.lr}}[optimizer]
         return onnx_fp8.TrainingSession(self.path, optimizer=optimizer, threads=THREADS, **loss, **rate,
-                                        **options)
+                                        **self.weights, **options)
 
     def batch(self, session, number):
         feed, labels = self.batches[number]
@@ -169,11 +181,14 @@ class Trial:
         return worst
 
 
-def try_case(case, row):
-    """Fills the row as far as it gets."""
-    for state in ("fresh", "perturbed"):
-        with tempfile.TemporaryDirectory() as folder:
-            trial = Trial(case, state, folder)
+def try_case(case, row, once):
+    """Fills the row as far as it gets. `once`: the module is exported when it is fresh, and not again."""
+    with contextlib.ExitStack() as folders:
+        file = None
+        for state in ("fresh", "perturbed"):
+            folder = folders.enter_context(tempfile.TemporaryDirectory())
+            trial = Trial(case, state, folder, file)
+            file = trial.path if once else None
             row["exporter"] = trial.record["exporter"]
             row["notes"] = sorted({*row.get("notes", []), *trial.notes})
             weights = folder + "/weights.safetensors"
