@@ -41,7 +41,7 @@ def places(pattern):
      ["graph/schemas/optimizers.cc", "optimizers/adam.cc", "providers/cpu/ops/optimizer.cc",
       "providers/cuda/ops/optimizer.cu"]),
     # The row and the function.
-    (r"mxfp8|Mxfp8", ["onnx_fp8/recipe.cc"]),
+    (r'"mxfp8"|Mxfp8', ["onnx_fp8/recipe.cc"]),
     # The pass that rewrites the graph, the field, the row.
     (r"fast_accum_dgrad", ["graph/fp8/fp8_rewrite.cc", "onnx_fp8/recipe.h", "onnx_fp8/recipe_text.cc"]),
     # The row, the code that reads it.
