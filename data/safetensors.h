@@ -36,8 +36,8 @@ void WriteSafetensors(OutputFile& file, const SourceMap& tensors,
 void WriteSafetensors(const std::string& path, const SourceMap& tensors,
                       const StringMap& metadata = {});
 
-// The same file as WriteSafetensors', but the tensors are pulled in the order
-// of their names: sources of names side by side may share work.
+// Writes the same file as WriteSafetensors, but pulls the tensors in the order
+// of their names: sources whose names are neighbors may share work.
 void WriteSafetensorsByName(const std::string& path, const SourceMap& tensors,
                             const StringMap& metadata = {});
 

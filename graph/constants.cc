@@ -88,4 +88,10 @@ Value* AsInitializer(Graph& graph, Value* value) {
   return initializer;
 }
 
+void LiftConstants(Graph& graph) {
+  for (const auto& [value, data] : HeldTensors(graph)) {
+    AsInitializer(graph, value);
+  }
+}
+
 }  // namespace onnx_fp8

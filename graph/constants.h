@@ -33,4 +33,8 @@ void LiftFromBodies(Graph& graph);
 // makes it by an initializer of its name.
 Value* AsInitializer(Graph& graph, Value* value);
 
+// Replaces all Constant nodes with numbers by initializers of their names.
+// Bodies of subgraphs keep theirs.
+void LiftConstants(Graph& graph);
+
 }  // namespace onnx_fp8

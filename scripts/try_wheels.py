@@ -5,8 +5,9 @@
   try_wheels.py BUILD WHEELS CHROOTS
 
 BUILD is build/portable, WHEELS the folder of make_wheel.py. debootstrap makes the chroots once. Debian 13's pip picks a
-wheel for its Python. Debian 11 has no Python that a wheel is for: there the program of BUILD trains, and the libraries
-of all wheels are loaded, with every symbol. The trained files are those of the program here, byte by byte. Needs root.
+wheel for its Python. Debian 11 has no Python that a wheel is for: there the program of BUILD trains, and ld.so loads the
+libraries of all wheels and finds every symbol. Weights that are trained in a chroot must equal, byte by byte, the
+weights that the program trains outside. The script needs root.
 """
 import pathlib
 import re

@@ -127,13 +127,6 @@ void ResolveReferences(onnx::NodeProto* node, const Given& given) {
   *node->mutable_attribute() = std::move(resolved);
 }
 
-// Constants become initializers, so that no evaluator is needed for them.
-void LiftConstants(Graph& graph) {
-  for (const auto& [value, data] : HeldTensors(graph)) {
-    AsInitializer(graph, value);
-  }
-}
-
 // Operand i of the node in the graph of its body: a constant, an input, or null
 // if it is omitted.
 Value* AddBodyInput(Graph& graph, const Node& node, size_t i) {

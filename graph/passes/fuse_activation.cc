@@ -16,8 +16,8 @@ constexpr double kRootHalf = 0.70710678118654752;
 constexpr double kRootTwoByPi = 0.79788456080286536;
 constexpr double kCubic = 0.044715;
 
-// Whether two values have one shape: it is known, or both are products of the
-// same rows with matrices of the same width.
+// Whether both values have the same shape. Open axes are the same if both
+// values are products of the same rows with matrices of the same width.
 bool HaveOneShape(const Value* a, const Value* b) {
   if (a->shape != b->shape) return false;
   if (a->concrete()) return true;

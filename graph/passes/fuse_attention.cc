@@ -391,7 +391,7 @@ class AttentionFuser {
                     (x->dtype == DType::kFloat || x->dtype == DType::kDouble);
     int64_t axis = softmax.Int("axis", -1);
     if (!float_4d || (axis != -1 && axis != 3)) return;
-    Value* safe = WithoutNaN(p);
+    Value* safe = WithoutNaN(graph_, p);
     if (!IsReadOnce(graph_, safe) || safe->shape != p->shape) return;
     Node& last = *safe->uses[0];
     if (!last.Is("MatMul") || last.in(0) != safe || last.in(1)->rank() != 4) {
@@ -405,21 +405,6 @@ class AttentionFuser {
   }
 
  private:
-  // PyTorch's exporter writes Where(IsNaN(p), 0, p) behind a softmax with a
-  // mask: rows that see nothing are 0. Returns the result of the Where; else p.
-  Value* WithoutNaN(Value* p) const {
-    if (p->uses.size() != 2 || IsReturned(graph_, p)) return p;
-    for (const Node* test : p->uses) {
-      if (!test->Is("IsNaN") || !IsReadOnce(graph_, test->out(0))) continue;
-      const Node* choice = test->out(0)->uses[0];
-      if (choice->Is("Where") && choice->in(0) == test->out(0) &&
-          IsNumber(choice->in(1), 0) && choice->in(2) == p) {
-        return choice->out(0);
-      }
-    }
-    return p;
-  }
-
   // Walks from the operand of the softmax up to the product.
   std::optional<Scores> FindScores(Builder& b, Value* x) {
     Scores s;

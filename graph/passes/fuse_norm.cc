@@ -10,15 +10,6 @@
 namespace onnx_fp8 {
 namespace {
 
-// The x of x²; null if it is no square.
-Value* SquareOf(const Value* square) {
-  const Node* node = square->producer;
-  if (!node) return nullptr;
-  bool power = node->Is("Pow") && IsNumber(node->in(1), 2);
-  bool product = node->Is("Mul") && node->in(0) == node->in(1);
-  return power || product ? node->in(0) : nullptr;
-}
-
 bool IsMeanOfLastAxis(const Node& node) {
   if (!node.Is("ReduceMean") || node.Int("keepdims", 1) == 0) return false;
   const Value* axes = node.in(1);

@@ -22,25 +22,22 @@ bool IsLastAxis(const Value& value, int64_t axis) {
   return axis == -1 || (value.shape && axis == value.rank() - 1);
 }
 
-// Whether the axes are the same, as far as they are known.
-bool MayFit(const Value& a, const Value& b) {
-  return a.shape && b.shape && *a.shape == *b.shape;
+// Whether both ranks are known, and all axes are equal, open ones too.
+bool HaveKnownShape(const Value& a, const Value& b) {
+  return a.shape && a.shape == b.shape;
 }
 
-// Constant nodes become initializers, as the search for patterns knows them,
-// and so do numbers that are cast.
+// Turns Constant nodes and casts of single numbers into initializers: a search
+// for a pattern reads its numbers there.
 void KnowNumbers(Graph& graph) {
+  LiftConstants(graph);
   const std::vector<Value*> captured = graph.CapturedBySubgraphs();
   std::vector<Node*> nodes;
   for (Node& node : graph.nodes()) nodes.push_back(&node);
   for (Node* node : nodes) {
-    Value* y = node->out(0);
-    if (node->Is("Constant") && y && ConstantIn(*node).defined()) {
-      AsInitializer(graph, y);
-      continue;
-    }
     if (!node->Is("Cast") && !node->Is("CastLike")) continue;
     const Value* x = node->in(0);
+    Value* y = node->out(0);
     const bool number = x->is_constant() && x->data.size() == 1 &&
                         IsFloat(x->dtype) && y->dtype == DType::kFloat;
     if (!number || IsReturned(graph, y)) continue;
@@ -93,23 +90,20 @@ class RoundingFinder {
 
   // --- norms, as FuseNorms
 
-  // The square, the sum of its mean and a number, and the root.
+  // Finds √(mean(x²) + number). The square of x stays a float.
   void VisitMean(const Node& mean) {
     const Value* axes = mean.in(1);
     if (!axes || !axes->is_constant() || axes->data.size() != 1) return;
     if (!IsLastAxis(*mean.in(0), ToInts(axes->data)[0])) return;
-    Value* square = mean.in(0);
-    const Node* node = square->producer;
-    if (!node || !IsReadOnce(graph_, square)) return;
-    const bool product = node->Is("Mul") && node->in(0) == node->in(1);
-    const bool power = node->Is("Pow") && IsNumber(node->in(1), 2);
+    Value *square = mean.in(0), *x = SquareOf(square);
     const Node* sum = OnlyReader(graph_, mean.out(0), "Add");
-    if ((!product && !power) || !sum) return;
+    if (!x || !IsReadOnce(graph_, square) || !sum) return;
     if (!NumberIn(OtherOperand(*sum, mean.out(0)))) return;
     if (!OnlyReader(graph_, sum->out(0), "Sqrt")) return;
     found_.exceptions.exact.insert(square);
-    // The norm reads x as the base of the square and for its result.
-    VisitResidual(node->in(0), product ? 3 : 2);
+    // The norm reads x for its result and for the square: a product reads it
+    // twice.
+    VisitResidual(x, square->producer->Is("Mul") ? 3 : 2);
   }
 
   void VisitLayerNorm(const Node& norm) {
@@ -127,7 +121,8 @@ class RoundingFinder {
   void VisitResidual(Value* x, size_t own) {
     const Node* sum = x->producer;
     if (!sum || !sum->Is("Add") || x->uses.size() <= own) return;
-    if (!MayFit(*sum->in(0), *x) || !MayFit(*sum->in(1), *x)) return;
+    if (!HaveKnownShape(*sum->in(0), *x)) return;
+    if (!HaveKnownShape(*sum->in(1), *x)) return;
     found_.exceptions.exact.insert(x);
   }
 
@@ -137,7 +132,7 @@ class RoundingFinder {
     Value *x = softmax.in(0), *p = softmax.out(0);
     if (x->dtype != DType::kFloat || !HasRank(*x, 4)) return;
     if (!IsLastAxis(*x, softmax.Int("axis", -1))) return;
-    Value* safe = WithoutNaN(p);
+    Value* safe = WithoutNaN(graph_, p);
     Node* last = OnlyReader(graph_, safe, "MatMul");
     if (!last || last->in(0) != safe || !HasRank(*last->in(1), 4)) return;
     Node* product = ScoresOf(x);
@@ -149,19 +144,6 @@ class RoundingFinder {
     KeepFactors(product->in(0), false);
     KeepFactors(product->in(1), true);
     Replace(*last, x, safe != p);
-  }
-
-  // Where(IsNaN(p), 0, p) behind the softmax; else p.
-  Value* WithoutNaN(Value* p) const {
-    for (const Node* test : p->uses) {
-      if (p->uses.size() != 2 || !test->Is("IsNaN")) continue;
-      const Node* choice = OnlyReader(graph_, test->out(0), "Where");
-      if (choice && choice->in(0) == test->out(0) &&
-          IsNumber(choice->in(1), 0) && choice->in(2) == p) {
-        return choice->out(0);
-      }
-    }
-    return p;
   }
 
   // The product whose results become the operand of the softmax by factors and

@@ -13,12 +13,12 @@ struct FusedRoundings {
   int unknown_attention = 0;
 };
 
-// For a graph with open axes, where nothing can be fused but activations:
-// fuses these, and tells Autocast to round all else as if it were fused, as
-// FusionPasses do in graphs of concrete shapes. The bias behind a product is
-// added before the result is rounded; scores of attention stay floats, and its
-// probabilities are rounded before they are divided by their sum; a square in a
-// norm and a sum of the residual stream stay floats. REQUIRES: roles set,
+// An evaluation fuses ops of a graph of concrete shapes (FusionPasses). A graph
+// with open axes can only have its activations fused. This function fuses
+// these, and tells Autocast to round the other ops as if they were fused: a
+// product is rounded after its bias is added; scores of attention stay floats;
+// powers of scores are rounded before they are divided by their sum; the square
+// in a norm and sums of the residual stream stay floats. REQUIRES: roles set,
 // shapes as far as they are known.
 FusedRoundings RoundAsFused(Graph& graph, DType dtype);
 

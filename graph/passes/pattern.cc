@@ -33,6 +33,27 @@ Value* OtherOperand(const Node& node, const Value* one) {
   return node.in(node.in(0) == one ? 1 : 0);
 }
 
+Value* SquareOf(const Value* square) {
+  const Node* node = square->producer;
+  if (!node) return nullptr;
+  bool power = node->Is("Pow") && IsNumber(node->in(1), 2);
+  bool product = node->Is("Mul") && node->in(0) == node->in(1);
+  return power || product ? node->in(0) : nullptr;
+}
+
+Value* WithoutNaN(const Graph& graph, Value* p) {
+  if (p->uses.size() != 2 || IsReturned(graph, p)) return p;
+  for (const Node* test : p->uses) {
+    if (!test->Is("IsNaN")) continue;
+    const Node* choice = OnlyReader(graph, test->out(0), "Where");
+    if (choice && choice->in(0) == test->out(0) && IsNumber(choice->in(1), 0) &&
+        choice->in(2) == p) {
+      return choice->out(0);
+    }
+  }
+  return p;
+}
+
 std::optional<std::pair<double, Value*>> FactorOf(const Node& node) {
   bool divides = node.Is("Div");
   if (!divides && !node.Is("Mul")) return {};

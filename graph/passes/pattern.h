@@ -41,6 +41,14 @@ Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm);
 // x (B,H,T,D) as (B,T,H·D): heads beside each other, as in linear layers.
 Value* HeadsLast(Builder& b, Value* x);
 
+// The x of x · x or x²; null if `square` is neither.
+Value* SquareOf(const Value* square);
+
+// The result of Where(IsNaN(p), 0, p), which PyTorch's exporter writes behind a
+// softmax with a mask: rows that see nothing are 0. Returns p itself if nothing
+// of this form reads it.
+Value* WithoutNaN(const Graph& graph, Value* p);
+
 // Values whose gradient is never needed: they depend on nothing trained and on
 // no float input. The answers are those for the graph at first; a value that
 // takes another one's name takes its answer, and other new values are not

@@ -76,7 +76,7 @@ TEST(Safetensors, LargeElementsComeFirst) {
   }
 }
 
-// The bytes are the same, whatever comes first.
+// The file has the same bytes in either order of pulls.
 TEST(Safetensors, TensorsMayComeInTheOrderOfTheirNames) {
   TempDir dir;
   const TensorMap t = ReadSafetensors(FixtureFile("arrays.safetensors"));

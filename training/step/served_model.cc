@@ -143,8 +143,8 @@ float KeptScale(const Node& product, const Value& codes) {
   return scales->data.data<float>()[ToInts(index->data)[0]];
 }
 
-// The scale of the inputs of all products that read the codes; nullopt: they
-// have several, or none is kept.
+// The one scale that all products which read the codes keep for their inputs.
+// nullopt: a product keeps none, or two products keep different ones.
 std::optional<float> InputScale(const Value& codes) {
   std::optional<float> scale;
   for (const Node* product : codes.uses) {
@@ -262,9 +262,7 @@ std::optional<ServedCodes> ServedModel::LayerOf(const FrozenCodes& codes,
             return (groups ? Exponents(x) : ConvertTo(x, DType::kFloat))
                 .Reshaped(shape);
           })};
-  const bool may_know =
-      *scales == CodeScales::kTensor || *scales == CodeScales::kRows;
-  if (may_know) {
+  if (*scales == CodeScales::kTensor || *scales == CodeScales::kRows) {
     layer.input_scale = InputScale(CodesIn(codes));
   }
   return layer;

@@ -21,7 +21,7 @@ constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
                          Isa::kAvx512Bf16, Isa::kAmx};
 
 #if defined(__x86_64__)
-// What CPUID says of one leaf; zeros if the CPU has no such leaf.
+// The four registers that CPUID returns for a leaf; zeros if the CPU lacks it.
 struct Leaf {
   unsigned a = 0, b = 0, c = 0, d = 0;
 
@@ -48,8 +48,8 @@ bool AmxAllowed() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// Not by __builtin_cpu_supports: a program that zig links has none of the
-// start-up code that it reads from, and Clang 16 can't be asked for F16C.
+// __builtin_cpu_supports would not do: its table stays empty in a program that
+// zig links, and Clang 16 does not know F16C by name.
 bool Detect(Isa isa) {
   Leaf features(7);
   switch (isa) {

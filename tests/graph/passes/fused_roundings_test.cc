@@ -64,7 +64,8 @@ double Differing(FusionPass a, FusionPass b, const std::string& text) {
   int differing = 0;
   for (int64_t i = 0; i < x.size(); ++i) {
     EXPECT_NEAR(x.data<float>()[i], y.data<float>()[i], 0.05);
-    // Neighbors in bfloat16 are farther apart than the errors of floats.
+    // Two different bfloat16s differ by more than this bound, and the errors of
+    // floats stay below it.
     differing += std::fabs(x.data<float>()[i] - y.data<float>()[i]) >
                  1e-5f * std::max(1.0f, std::fabs(x.data<float>()[i]));
   }
@@ -151,6 +152,10 @@ s: float[2,2,5,5] = MatMul(qs, kt)
 
 constexpr char kTriangle[] = "m: float[2,2,5,5] = Where(hidden, lowest, s)\n";
 
+constexpr char kGuard[] = R"(nan: bool[2,2,5,5] = IsNaN(p)
+safe: float[2,2,5,5] = Where(nan, nothing, p)
+)";
+
 std::string Unguarded(const std::string& mask) {
   std::string text = AttentionOf(mask, "");
   return text.replace(text.find("MatMul(safe"), 11, "MatMul(p");
@@ -158,18 +163,12 @@ std::string Unguarded(const std::string& mask) {
 
 TEST(FusedRoundings, ScoresStayFloatsAndPowersAreRounded) {
   ExpectRoundsAsFused(Unguarded(kTriangle));
-  ExpectRoundsAsFused(AttentionOf(kTriangle, R"(nan: bool[2,2,5,5] = IsNaN(p)
-safe: float[2,2,5,5] = Where(nan, nothing, p)
-)"));
+  ExpectRoundsAsFused(AttentionOf(kTriangle, kGuard));
 }
 
 // A row that sees nothing is 0 behind the guard.
 TEST(FusedRoundings, ARowThatSeesNothing) {
-  std::string text =
-      AttentionOf("m: float[2,2,5,5] = Where(hidden, lowest, s)\n",
-                  R"(nan: bool[2,2,5,5] = IsNaN(p)
-safe: float[2,2,5,5] = Where(nan, nothing, p)
-)");
+  std::string text = AttentionOf(kTriangle, kGuard);
   text.replace(text.find("{0,1,1,1,1,"), 11, "{1,1,1,1,1,");
   const Tensor y = ResultOf(AsServed, text);
   for (int64_t i = 0; i < y.size(); ++i) {
