@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The program onnx-fp8 and what it needs at run time.
+# The program onnx-fp8 on debian:12, which has all system libraries that it
+# needs.
 FROM debian:12 AS build
 COPY . /onnx_fp8
 WORKDIR /onnx_fp8
 RUN ./dev install /prefix
 
 FROM debian:12
-RUN apt-get update && apt-get install -y --no-install-recommends \
-    libstdc++6 libssl3 zlib1g && rm -rf /var/lib/apt/lists/*
-COPY --from=build /prefix /usr/local
+COPY --from=build /prefix/bin/onnx-fp8 /usr/local/bin/
+COPY --from=build /prefix/lib/libonnx_fp8_*.so /usr/local/lib/
+WORKDIR /work
 ENTRYPOINT ["onnx-fp8"]
