@@ -8,6 +8,6 @@ RUN ./dev install /prefix
 
 FROM debian:12
 COPY --from=build /prefix/bin/onnx-fp8 /usr/local/bin/
-COPY --from=build /prefix/lib/libonnx_fp8_*.so /usr/local/lib/
+COPY --from=build /prefix/lib/libonnx_fp8_crypto.so /usr/local/lib/
 WORKDIR /work
 ENTRYPOINT ["onnx-fp8"]
