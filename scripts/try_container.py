@@ -7,6 +7,7 @@
 buildah builds it; STORAGE keeps its images. No registry is asked: debootstrap makes debian:12 once. The weights that are
 trained in the image must equal, byte by byte, the weights that PROGRAM trains outside. The script needs root.
 """
+import fcntl
 import json
 import os
 import pathlib
@@ -49,6 +50,11 @@ class Storage:
     def buildah(self, *command, **options):
         return run("buildah", "--root", self.folder / "images", "--runroot", self.folder / "run",
                    "--storage-driver", "vfs", *command, **options)
+
+    def tidy(self):
+        """Removes what a killed run has left, and images that have lost their names."""
+        self.buildah("rm", "--all")
+        self.buildah("rmi", "--prune")
 
     def names(self):
         images = json.loads(self.buildah("images", "--json") or "null") or []
@@ -100,7 +106,11 @@ def main():
     file, program, folder = (pathlib.Path(word).resolve() for word in sys.argv[1:])
     if os.geteuid():
         sys.exit("try_container.py: expected root, who may make a chroot")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = open(folder / "lock", "w")  # until the script ends
+    fcntl.flock(lock, fcntl.LOCK_EX)
     storage = Storage(folder)
+    storage.tidy()
     name = f"onnx-fp8{file.suffix.replace('.', '-')}"
     if BASE not in storage.names():
         storage.make_base(debootstrap)
