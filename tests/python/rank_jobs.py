@@ -83,7 +83,7 @@ class Job:
         self.wait_for(lambda: len(self.pids()) == self.size)
         return self.pids()
 
-    def end(self, timeout=30):
+    def end(self, timeout=120):
         """The exit codes and all that was printed, when the job has ended."""
         texts = []
         try:

@@ -149,7 +149,7 @@ def test_a_rank_that_differs(tmp_path, launcher, what):
     else:
         programs = two_programs(tmp_path, other_flags=["--shard", "parameters"])
         expected, got = "no --shard", "--shard parameters"
-    codes, text = Job(programs, launcher=launcher).end(10)
+    codes, text = Job(programs, launcher=launcher).end()
     assert 0 not in codes
     assert f"[ranks] expected {expected}, as rank 0, got {got} on rank 1" in text, text
     assert not (tmp_path / "run" / "latest").exists()
@@ -232,7 +232,7 @@ def test_random_kills(tmp_path):
         for rank in killed:
             with contextlib.suppress(ProcessLookupError):  # the launcher has ended it, after the other rank
                 os.kill(pids[rank], signal.SIGKILL)
-        codes, text = job.end(10)
+        codes, text = job.end()
         assert any(codes), text
         if saved or (out / "latest").exists():
             checked_state(out)

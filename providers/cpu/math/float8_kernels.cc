@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 namespace {
 
 // About 10 µs of work: a parallel region costs a few.
-constexpr int64_t kGrain = 32768;
+constexpr int64_t kCodesOfTask = 32768;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ decltype(Float8Kernels::encode_e4m3) EncoderOf(DType dtype) {
 void DecodeTo(DType dtype, const void* q, float* x, int64_t n) {
   const Float8Kernels& kernels = KernelsFor(ActiveIsa());
   auto bytes = static_cast<const uint8_t*>(q);
-  ParallelFor(n, kGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(n, kCodesOfTask, [&](int64_t begin, int64_t end) {
     int64_t count = end - begin;
     switch (dtype) {
       case DType::kE4M3:
@@ -60,7 +60,7 @@ Amax OverBlocks(const StoredFloats& x, Fn fn) {
   constexpr int64_t kCached = 4096;
   Amax all;
   std::mutex mutex;  // a maximum has no order
-  ParallelFor(x.n, kGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(x.n, kCodesOfTask, [&](int64_t begin, int64_t end) {
     Amax part;
     float wide[kCached];
     for (int64_t at = begin; at < end; at += kCached) {
