@@ -75,6 +75,12 @@ def pip(python, *words):
     return run(python, "-m", "pip", *words[:1], "--quiet", "--disable-pip-version-check", *words[1:])
 
 
+def check_libm(file):
+    """zig's run-time library has functions of libm, too, with other results."""
+    if not re.search(r"\*UND\*.* logf$", run("objdump", "-T", file), re.M):
+        sys.exit(f"try_wheels.py: {file.name}: expected logf of the system's libm, got one inside")
+
+
 def load_all(chroot, wheel):
     """Loads the libraries of a wheel by the chroot's ld.so."""
     with zipfile.ZipFile(wheel) as archive:
@@ -83,6 +89,8 @@ def load_all(chroot, wheel):
     for name in LIBRARIES:
         chroot.run("python3", "-c", f"import ctypes, os; ctypes.CDLL('{package}/{name}', os.RTLD_NOW)")
     [core] = (chroot.folder / package).glob("_core*.so")
+    for file in (core, core.with_name("libonnx_fp8_ort.so")):
+        check_libm(file)
     said = chroot.run("ldd", "-r", f"{package}/{core.name}")
     missing = [name for name in re.findall(r"^undefined symbol: (\w+)", said, re.M) if not re.match("_?Py", name)]
     if missing or "not found" in said or "Py_" not in said:
@@ -96,6 +104,7 @@ def main():
         sys.exit(f"try_wheels.py: expected two wheels in {wheels}, got {[file.name for file in files]}")
     chroots.mkdir(parents=True, exist_ok=True)
 
+    check_libm(build / "onnx-fp8")
     expected = trained_here(build / "onnx-fp8", chroots / "here")
     packages = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", ROOT / "scripts/requirements-build.txt")
     venv = chroots / "venv"
