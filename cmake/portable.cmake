@@ -10,8 +10,9 @@ if(NOT cpu)
   set(cpu x86_64)
 endif()
 # Headers of Debian's packages come after zig's own of the C library. zig would
-# check for undefined behaviour where it does not optimize.
-set(flags -target ${cpu}-linux-gnu.2.28 -fno-sanitize=undefined
+# check for undefined behaviour where it does not optimize, and write what
+# debuggers read.
+set(flags -target ${cpu}-linux-gnu.2.28 -fno-sanitize=undefined -g0
   -idirafter "${debian_root}/usr/include/${cpu}-linux-gnu"
   -idirafter "${debian_root}/usr/include")
 set(CMAKE_C_COMPILER "${ONNX_FP8_ZIG}" cc ${flags})
