@@ -10,6 +10,20 @@ set(ONNX_FP8_STABLE_PYTHON "" CACHE PATH
 if(ONNX_FP8_PYTHON)
   set(Python_EXECUTABLE "${ONNX_FP8_PYTHON}")
 endif()
+if(CMAKE_CROSSCOMPILING)
+  # The Python of the other CPU, in the emulator. It reads those packages of this
+  # machine's environment that have no machine code.
+  execute_process(COMMAND "${ONNX_FP8_PYTHON}" -c
+    "import sysconfig; print(sysconfig.get_path('purelib'), end='')"
+    OUTPUT_VARIABLE packages COMMAND_ERROR_IS_FATAL ANY)
+  string(JOIN " " emulated ${CMAKE_CROSSCOMPILING_EMULATOR}
+    -E "PYTHONPATH=${packages}" "${CMAKE_FIND_ROOT_PATH}/usr/bin/python3.11")
+  set(Python_EXECUTABLE "${CMAKE_BINARY_DIR}/python3")
+  file(WRITE "${Python_EXECUTABLE}" "#!/bin/sh\nexec ${emulated} \"$@\"\n")
+  file(CHMOD "${Python_EXECUTABLE}" FILE_PERMISSIONS
+    OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  set(Python_INCLUDE_DIR "${CMAKE_FIND_ROOT_PATH}/usr/include/python3.11")
+endif()
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
   OUTPUT_VARIABLE nanobind_DIR OUTPUT_STRIP_TRAILING_WHITESPACE

@@ -7,9 +7,10 @@
 FOLDER then holds one wheel, for manylinux. It has the package, its libraries and
 their dependencies; libmpich is not among them, because the ranks of a job need
 the MPI that launched them. The list of what is inside (sbom.py) lies in the wheel
-and beside it. A build of the preset portable makes two wheels, for glibc 2.28 and
+and beside it. A build of the presets portable or aarch64 makes two wheels, for glibc 2.28 and
 later: for Python 3.11, and for 3.12 and later.
 """
+import os
 import pathlib
 import re
 import shutil
@@ -21,7 +22,7 @@ from auditwheel import wheeltools
 import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PORTABLE = "manylinux_2_28_x86_64"
+PORTABLE = "manylinux_2_28"
 NOT_INSIDE = ["libmpich.so.12", "libmpi.so.12", "libmpi.so.40"]
 
 
@@ -55,7 +56,8 @@ def make(build, folder, extension):
         shutil.copy(ROOT / file, tree)
     settings = {"wheel.cmake": "false", "wheel.platlib": "true", "wheel.packages": "onnx_fp8"}
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation",
-        "--no-deps", "--wheel-dir", plain, *(f"--config-settings={key}={value}" for key, value in settings.items()), tree)
+        "--no-deps", "--wheel-dir", plain, *(f"--config-settings={key}={value}" for key, value in settings.items()), tree,
+        env=os.environ | {"_PYTHON_HOST_PLATFORM": f"linux-{cpu(build)}"})
     [wheel] = plain.glob("*.whl")
     if extension == "python_abi3":
         wheel = tagged(wheel, "cp312", "abi3")
@@ -63,7 +65,7 @@ def make(build, folder, extension):
     variables = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
     before = {*folder.glob("*.whl")}
     print(run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder,
-              *(("--plat", PORTABLE) if is_portable(build) else ()),
+              *(("--plat", f"{PORTABLE}_{cpu(build)}") if is_portable(build) else ()),
               *(word for name in NOT_INSIDE for word in ("--exclude", name)), wheel,
               env=variables).strip().splitlines()[-1])
     [wheel] = {*folder.glob("*.whl")} - before
@@ -71,6 +73,12 @@ def make(build, folder, extension):
     print(run(sys.executable, "-m", "auditwheel", "show", wheel, env=variables))
     print(wheel)
     print(listed)
+
+
+def cpu(build):
+    """Of the extension."""
+    [extension] = (build / "python/onnx_fp8").glob("_core.cpython-*.so")
+    return re.search(r"-(\w+)-linux", extension.name)[1]
 
 
 def is_portable(build):

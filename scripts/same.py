@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that two builds of the program compute the same bits.
 
-  ./dev same OTHER [FOLDER...]
+  ./dev same [--isa NAME] OTHER [FOLDER...]
 
-OTHER is the program of another build. Every model of the folders, by default
+OTHER is the program of another build, or a command that runs it in an emulator:
+"qemu-aarch64 -L ROOT PROGRAM". Both use one instruction set if `--isa` names it:
+sums have another order with another one. Every model of the folders, by default
 the fixtures and the corpus beside the project, goes through both: gradients in
 fp32 and FP8, the forward rewrite, a written step, three steps of training. The
 files must be the same byte by byte, and so must the messages of errors. This
@@ -13,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,7 +30,7 @@ FOLDERS = [ROOT / "tests/fixtures", ROOT.parent / "shared/corpus"]
 
 def call(program, where, *words):
     """(exit code, text of errors)."""
-    done = subprocess.run([program, *map(str, words)], cwd=where,
+    done = subprocess.run([*program, *map(str, words)], cwd=where,
                           capture_output=True, text=True)
     errors = done.stderr if done.returncode else ""
     return done.returncode, re.sub(r"/\S+", "PATH", errors)
@@ -82,29 +85,28 @@ def files_in(folder):
     return found
 
 
-def differences(case, other, work):
+def differences(case, other, isa, work):
     """The differences between the two builds."""
-    folders = {program: work / name
-               for program, name in ((BIN, "this"), (other, "other"))}
-    for folder in folders.values():
+    folders = [work / "this", work / "other"]
+    for folder in folders:
         folder.mkdir()
     for what, words in case.commands():
-        this, that = (call(program, folder, *words)
-                      for program, folder in folders.items())
+        this, that = (call(program, folder, *words, *isa)
+                      for program, folder in zip(((BIN,), other), folders))
         if this != that:
             yield f"{what}: {this} is not {that}"
-    this, that = map(files_in, folders.values())
+    this, that = map(files_in, folders)
     for name in sorted(this.keys() | that.keys()):
         if this.get(name) != that.get(name):
             yield f"{name} differs"
-    if not (folders[other] / "run/latest").is_file():
+    if not (folders[1] / "run/latest").is_file():
         return  # the data are not for training
-    for folder in folders.values():
-        done = call(BIN, folder, "train", "--resume", "--out", "run", "--steps",
+    for folder in folders:
+        done = call((BIN,), folder, "train", "--resume", "--out", "run", "--steps",
                     5)
         if done[0] != 0:
             yield f"resume: {done}"
-    this, that = map(files_in, folders.values())
+    this, that = map(files_in, folders)
     if this != that:
         yield "a run of the other build goes on as another"
 
@@ -113,7 +115,8 @@ def main():
     parser = argparse.ArgumentParser(
         prog="./dev same", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("other", metavar="OTHER", type=pathlib.Path)
+    parser.add_argument("--isa", metavar="NAME")
+    parser.add_argument("other", metavar="OTHER", type=shlex.split)
     parser.add_argument("folders", metavar="FOLDER", nargs="*",
                         type=pathlib.Path)
     args = parser.parse_args()
@@ -122,12 +125,15 @@ def main():
                     if (path.parent / "reference.json").exists())
     if not models:
         sys.exit("same: no models")
+    # The programs run in other folders.
+    other = tuple(os.path.abspath(word) if os.path.exists(word) else word
+                  for word in args.other)
+    isa = ["--isa", args.isa] if args.isa else []
     bad = 0
     for number, model in enumerate(models, 1):
         with tempfile.TemporaryDirectory() as work:
             case = Case(model, pathlib.Path(work))
-            found = list(differences(case, args.other.resolve(),
-                                     pathlib.Path(work)))
+            found = list(differences(case, other, isa, pathlib.Path(work)))
             files = len(files_in(pathlib.Path(work) / "this"))
         bad += bool(found)
         print(f"[{number}/{len(models)}] {model.parent.name}/{model.name}: "

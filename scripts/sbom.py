@@ -77,9 +77,11 @@ class Build:
 
     def packaged(self, file):
         """Version and purl of the system's package that has the file."""
-        said = subprocess.run(["dpkg-query", "-S", str(file)], capture_output=True, text=True).stdout
+        root = (self.folder / "CMakeCache.txt").read_text().partition("\nONNX_FP8_AARCH64_ROOT:PATH=")[2].partition("\n")[0]
+        query = ["dpkg-query", f"--admindir={root}/var/lib/dpkg"]  # of the system, or of unpacked packages
+        said = subprocess.run([*query, "-S", str(file).removeprefix(root)], capture_output=True, text=True).stdout
         package = known(said, f"a package with {file}").rpartition(": ")[0]
-        said = subprocess.run(["dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package],
+        said = subprocess.run([*query, "-W", "-f", "${source:Package} ${source:Version}", package],
                               capture_output=True, text=True).stdout
         source, version = known(said, f"a version of {package}").split()
         distro = f"&distro={self.system}-{self.release}" if self.release else ""
