@@ -78,8 +78,8 @@ class TimedBlock {
 
 // The time of `y` divided by the time of `x`. The two run in turns, and the
 // function returns the median of the turns' ratios. Another program can change
-// the median only if it slows the same one of the two in half of the turns. Only
-// x86-64 has a choice.
+// the median only if it slows the same one of the two in half of the turns.
+// Only x86-64 has a choice.
 [[maybe_unused]] double SpeedRatio(const GemmKernels& x, const GemmKernels& y) {
   constexpr size_t kTurns = 21;
   TimedBlock block_x(x), block_y(y);
