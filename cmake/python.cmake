@@ -79,6 +79,10 @@ if(ONNX_FP8_STABLE_PYTHON)
   set(Python_INCLUDE_DIRS "${ONNX_FP8_STABLE_PYTHON}/python3.13"
     "${ONNX_FP8_STABLE_PYTHON}")
   core_module(_core_abi3 python_abi3)
+  # nanobind's headers print to stderr. For 3.11 and later Python.h, which comes
+  # first, does not include <stdio.h>, nor do headers of libc++.
+  target_compile_options(nanobind-static-abi3 PUBLIC
+    "SHELL:-include Python.h" "SHELL:-include stdio.h")
   add_dependencies(python_package _core_abi3)
   install(TARGETS _core_abi3 LIBRARY DESTINATION onnx_fp8
     COMPONENT python_abi3 EXCLUDE_FROM_ALL)

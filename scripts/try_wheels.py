@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs portable wheels in chroots of an older and a newer Debian, and trains there.
+"""Installs portable wheels here and in chroots of an older and a newer Debian, and trains there.
 
   try_wheels.py BUILD WHEELS CHROOTS
 
-BUILD is build/portable, WHEELS the folder of make_wheel.py. debootstrap makes the chroots once. Debian 13's pip picks a
-wheel for its Python. Debian 11 has no Python that a wheel is for: there the program of BUILD trains, and ld.so loads the
-libraries of all wheels and finds every symbol. Weights that are trained in a chroot must equal, byte by byte, the
-weights that the program trains outside. The script needs root.
+BUILD is build/portable, WHEELS the folder of make_wheel.py. debootstrap makes the chroots once. pip picks a wheel for
+Python 3.11 here, and for Debian 13's Python there. Debian 11 has no Python that a wheel is for: there the program of
+BUILD trains, and ld.so loads the libraries of all wheels and finds every symbol. All trained weights must equal, byte by
+byte, the weights that the program of BUILD trains here. The script needs root.
 """
 import pathlib
 import re
@@ -65,6 +65,22 @@ def weights(run_folder):
     return state.read_bytes()
 
 
+def trained_here(program, run_folder):
+    shutil.rmtree(run_folder, ignore_errors=True)
+    run(program, *TRAIN, "--out", run_folder, cwd=SAMPLE)
+    return weights(run_folder)
+
+
+def pip(python, *words):
+    return run(python, "-m", "pip", *words[:1], "--quiet", "--disable-pip-version-check", *words[1:])
+
+
+def check_libm(file):
+    """zig's run-time library has functions of libm, too, with other results."""
+    if not re.search(r"\*UND\*.* logf$", run("objdump", "-T", file), re.M):
+        sys.exit(f"try_wheels.py: {file.name}: expected logf of the system's libm, got one inside")
+
+
 def load_all(chroot, wheel):
     """Loads the libraries of a wheel by the chroot's ld.so."""
     with zipfile.ZipFile(wheel) as archive:
@@ -73,6 +89,8 @@ def load_all(chroot, wheel):
     for name in LIBRARIES:
         chroot.run("python3", "-c", f"import ctypes, os; ctypes.CDLL('{package}/{name}', os.RTLD_NOW)")
     [core] = (chroot.folder / package).glob("_core*.so")
+    for file in (core, core.with_name("libonnx_fp8_ort.so")):
+        check_libm(file)
     said = chroot.run("ldd", "-r", f"{package}/{core.name}")
     missing = [name for name in re.findall(r"^undefined symbol: (\w+)", said, re.M) if not re.match("_?Py", name)]
     if missing or "not found" in said or "Py_" not in said:
@@ -86,11 +104,19 @@ def main():
         sys.exit(f"try_wheels.py: expected two wheels in {wheels}, got {[file.name for file in files]}")
     chroots.mkdir(parents=True, exist_ok=True)
 
+    check_libm(build / "onnx-fp8")
+    expected = trained_here(build / "onnx-fp8", chroots / "here")
+    packages = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", ROOT / "scripts/requirements-build.txt")
+    venv = chroots / "venv"
+    run(sys.executable, "-m", "venv", "--clear", venv)
+    pip(venv / "bin/python", "install", *packages)
+    pip(venv / "bin/python", "install", "--no-index", "--find-links", wheels, "onnx-fp8")
+    if trained_here(venv / "bin/onnx-fp8", chroots / "here") != expected:
+        sys.exit("try_wheels.py: here: the program in the wheel trains another model than that of the build")
+    print(f"here: pip installs a wheel for Python 3.{sys.version_info[1]}, and its program trains the same model")
+
     older = Chroot(chroots, "bullseye", "python3")
     shutil.copy(build / "onnx-fp8", older.folder)
-    here = older.folder / "here"
-    run(build / "onnx-fp8", *TRAIN, "--out", here, cwd=SAMPLE)
-    expected = weights(here)
     if older.trained("./onnx-fp8") != expected:
         sys.exit("try_wheels.py: Debian 11: another trained model than here")
     for wheel in files:
@@ -100,9 +126,7 @@ def main():
     newer = Chroot(chroots, "trixie", "python3,python3-venv")
     for wheel in files:
         shutil.copy(wheel, newer.folder)
-    run(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps",
-        "--only-binary", ":all:", "--python-version", "3.13", "-d", newer.folder, "-r",
-        ROOT / "scripts/requirements-build.txt")
+    pip(sys.executable, "download", "--python-version", "3.13", "-d", newer.folder, *packages)
     newer.run("python3", "-m", "venv", "venv")
     newer.run("venv/bin/pip", "install", "--quiet", "--no-index", "--find-links", ".", "onnx-fp8")
     if newer.trained("venv/bin/onnx-fp8") != expected:

@@ -70,7 +70,6 @@ RankMemory MemoryOf(const PaperStep& paper) {
   memory.outside = paper.outside;  // moments
   memory.optimizer = report.Total(MemoryKind::kOptimizerState) - memory.outside;
   memory.arena = paper.arena;
-  size_t in_arena = 0;
   for (const LiveValue& live : report.live) {
     const Value* value = step.graph->Find(live.name);  // null: a workspace
     const bool sent = value && (Sends(value->producer) ||
@@ -82,15 +81,15 @@ RankMemory MemoryOf(const PaperStep& paper) {
     switch (live.kind) {
       case MemoryKind::kParameter:
       case MemoryKind::kOptimizerState:
-        continue;
+        break;
       case MemoryKind::kFp8State:
         memory.scales += live.bytes;
-        continue;
+        break;
       case MemoryKind::kInput:
       case MemoryKind::kConstant:
       case MemoryKind::kOutput:
         memory.others += live.bytes;
-        continue;
+        break;
       case MemoryKind::kParameterGradient:
         memory.gradients += live.bytes;
         break;
@@ -104,7 +103,6 @@ RankMemory MemoryOf(const PaperStep& paper) {
           memory.saved += live.bytes;
         }
     }
-    in_arena += live.bytes;
   }
   const size_t named = memory.gradients + memory.communication + memory.saved +
                        memory.workspaces;

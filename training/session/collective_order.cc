@@ -90,7 +90,8 @@ CollectiveOrder::Places CollectiveOrder::OfFirstRank(const Places& mine) const {
   for (const Place& place : mine) {
     list.push_back(Json::array({place.result, place.bucket}));
   }
-  std::vector<uint8_t> bytes = Json::to_cbor(list);
+  std::string bytes;
+  Json::to_cbor(list, bytes);
   auto size = static_cast<int64_t>(bytes.size());
   ranks_->world().Broadcast(&size, sizeof size, 0);
   bytes.resize(static_cast<size_t>(size));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "base/check.h"
 
@@ -174,7 +173,8 @@ MemoryFit FitOfRank(const MeshRanks& ranks, int from,
       json = {{"error", error.what()}};
     }
   }
-  std::vector<uint8_t> bytes = Json::to_cbor(json);
+  std::string bytes;
+  Json::to_cbor(json, bytes);
   auto size = static_cast<int64_t>(bytes.size());
   ranks.world().Broadcast(&size, sizeof size, from);
   bytes.resize(static_cast<size_t>(size));
