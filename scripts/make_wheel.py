@@ -65,12 +65,14 @@ def make(build, folder, extension):
     variables = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
     before = {*folder.glob("*.whl")}
     print(run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder,
-              *(("--plat", f"{PORTABLE}_{cpu(build)}") if is_portable(build) else ()),
+              *(("--plat", f"{PORTABLE}_{cpu(build)}", "--only-plat") if is_portable(build) else ()),
               *(word for name in NOT_INSIDE for word in ("--exclude", name)), wheel,
               env=variables).strip().splitlines()[-1])
     [wheel] = {*folder.glob("*.whl")} - before
     listed = sbom.add(build, wheel)
-    print(run(sys.executable, "-m", "auditwheel", "show", wheel, env=variables))
+    # Not what MPI's libraries of this system need: those of another may need less.
+    print(run(sys.executable, "-m", "auditwheel", "show", *(("--ldpaths", plain) if is_portable(build) else ()), wheel,
+              env=variables))
     print(wheel)
     print(listed)
 
