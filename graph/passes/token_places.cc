@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/check.h"
@@ -78,7 +79,68 @@ class TokenWalk {
     if (FactsOf(node).form == OpForm::kSplit) return VisitSplit(node);
     if (node.outputs().empty() || !node.out(0)) return;
     const Value& y = *node.out(0);
-    if (y.concrete() && IsFloat(y.dtype)) Keep(node, y, After(node, y));
+    if (!y.concrete() || !IsFloat(y.dtype)) return;
+    const FoundTokens tokens = After(node, y);
+    Keep(node, y, tokens);
+    const bool reads_sum = std::ranges::any_of(
+        node.inputs(), [this](const Value* in) { return sums_.contains(in); });
+    if (reads_sum && tokens) RefuseMixing(node);
+    if (SumsRow(node) || (reads_sum && IsByElementOrWeight(node))) {
+      sums_.insert(&y);
+    }
+  }
+
+  // Whether the result has numbers of a row that depend on all of its tokens. A
+  // loss sums over the samples, too.
+  bool SumsRow(const Node& node) const {
+    const FoundTokens x = Of(node.in(0));
+    if (!x || !IsTokenAxis(*node.in(0), *x)) return false;
+    if (FactsOf(node).form == OpForm::kMatMul) {  // keys by values
+      const Value &a = *node.in(0), &b = *node.in(1);
+      const FoundTokens other = Of(&b);
+      return a.rank() > 2 && b.rank() > 2 && x->axis == a.rank() - 1 && other &&
+             other->axis == b.rank() - 2;
+    }
+    if (FactsOf(node).form != OpForm::kReduce) return false;
+    const std::vector<int64_t> axes = AxesOf(node);
+    const auto reduces = [&](int64_t axis) {
+      return std::ranges::find(axes, axis) != axes.end();
+    };
+    return reduces(x->axis) && !reduces(0);
+  }
+
+  // The axes that a Reduce with constant axes sums over; {}: not known.
+  static std::vector<int64_t> AxesOf(const Node& node) {
+    const Value* axes = node.in(1);
+    std::vector<int64_t> list;
+    if (axes && !axes->is_constant()) return list;
+    if (axes) list = ToInts(axes->data);
+    const int64_t rank = node.in(0)->rank();
+    for (int64_t& axis : list) axis = NormalizeAxis(axis, rank, node.Where());
+    if (!list.empty() || node.Int("noop_with_empty_axes", 0)) return list;
+    for (int64_t axis = 0; axis < rank; ++axis) list.push_back(axis);
+    return list;
+  }
+
+  // A result of such a node has the rows of its operands.
+  static bool IsByElementOrWeight(const Node& node) {
+    switch (FactsOf(node).form) {
+      case OpForm::kElementwise:
+      case OpForm::kCopy:
+      case OpForm::kConvert:
+      case OpForm::kExpand:
+      case OpForm::kConcat:
+      case OpForm::kMatMul:
+      case OpForm::kReshape:
+      case OpForm::kTranspose:
+      case OpForm::kSlice:
+      case OpForm::kGemm:
+      case OpForm::kAlongAxis:
+      case OpForm::kTrailing:
+        return true;
+      default:
+        return false;
+    }
   }
 
   void VisitSplit(const Node& node) {
@@ -133,6 +195,8 @@ class TokenWalk {
         return Sliced(node, y, *x);
       case OpForm::kGemm:
         return ByGemm(node, *x);
+      case OpForm::kReduce:
+        return Reduced(node, *x);
       case OpForm::kAlongAxis:
         if (AxisOf(node, node.Int("axis", -1), y) == x->axis)
           RefuseMixing(node);
@@ -213,6 +277,10 @@ class TokenWalk {
       right->axis += y.rank() - b.rank();
       return right;
     }
+    if (left && !left_sums && sums_.contains(&b)) {
+      left->axis += y.rank() - a.rank();
+      return left;
+    }
     // Probabilities of attention.
     const bool weighs =
         right_sums && !left_sums && right->count == rows_ && y.dim(-2) == rows_;
@@ -259,6 +327,19 @@ class TokenWalk {
     const std::vector<int64_t> perm = node.Ints("perm");
     const auto at = std::ranges::find(perm, tokens.axis);
     tokens.axis = perm.empty() ? rank - 1 - tokens.axis : at - perm.begin();
+    return tokens;
+  }
+
+  // Other axes are summed over.
+  static FoundTokens Reduced(const Node& node, Tokens tokens) {
+    const std::vector<int64_t> axes = AxesOf(node);
+    int64_t before = 0;
+    for (int64_t axis : axes) {
+      if (axis == tokens.axis) return {};
+      if (axis < tokens.axis) ++before;
+    }
+    if (axes.empty() && node.in(1) && !node.in(1)->is_constant()) return {};
+    if (node.Int("keepdims", 1) == 0) tokens.axis -= before;
     return tokens;
   }
 
@@ -330,6 +411,7 @@ class TokenWalk {
 
   const int64_t samples_, rows_;
   std::unordered_map<const Value*, Tokens> tokens_;
+  std::unordered_set<const Value*> sums_;  // over the tokens of a row
 };
 
 }  // namespace

@@ -375,7 +375,36 @@ TEST(MaskSegments, RefusesNodesThatMixTokensBesideAttention) {
         std::pair{std::string("at: float[2,4,3] = Transpose<perm=[0,2,1]>(a)\n"
                               "y: float[2,4,2] = MaxPool<kernel_shape=[2]>"
                               "(at)\n"),
-                  "MaxPool mixes the tokens of a row"}}) {
+                  "MaxPool mixes the tokens of a row"},
+        std::pair{std::string("most: float[2,1,4] = ReduceMax<keepdims=1>"
+                              "(a, one)\n"
+                              "y: float[2,3,4] = Sub(a, most)\n"),
+                  "Sub mixes the tokens of a row"},
+        std::pair{// squeeze and excitation
+                  std::string("mean: float[2,4] = ReduceMean<keepdims=0>"
+                              "(a, one)\n"
+                              "layer: float[2,4] = Gemm(mean, w)\n"
+                              "gate: float[2,4] = Sigmoid(layer)\n"
+                              "gates: float[2,1,4] = Unsqueeze(gate, one)\n"
+                              "y: float[2,3,4] = Mul(gates, a)\n"),
+                  "Mul mixes the tokens of a row"},
+        std::pair{// the mean beside each token
+                  std::string("mean: float[2,1,4] = ReduceMean<keepdims=1>"
+                              "(a, one)\n"
+                              "const sizes: int64[3] = {2,3,4}\n"
+                              "means: float[2,3,4] = Expand(mean, sizes)\n"
+                              "y: float[2,3,8] = Concat<axis=2>(a, means)\n"),
+                  "Concat mixes the tokens of a row"},
+        std::pair{// linear attention
+                  std::string("at: float[2,4,3] = Transpose<perm=[0,2,1]>(a)\n"
+                              "kv: float[2,4,4] = MatMul(at, a)\n"
+                              "y: float[2,3,4] = MatMul(a, kv)\n"),
+                  "MatMul mixes the tokens of a row"},
+        std::pair{// behind a sum over the elements of a token
+                  std::string("e: float[2,3] = ReduceSum<keepdims=0>(a, two)\n"
+                              "const axis: int64[] = {1}\n"
+                              "y: float[2,3] = CumSum(e, axis)\n"),
+                  "CumSum mixes the tokens of a row"}}) {
     const std::string text = BesideAttention(
         "const rowed: float[3,4] = {1,1,1,1,1,1,1,1,1,1,1,1}\n" + nodes);
     const std::string got = ErrorOfMask(text);
@@ -427,7 +456,14 @@ TEST(MaskSegments, TakesNodesThatLeaveTokensInTheirPlaces) {
         "d: float[2,3,4] = Softmax<axis=2>(c)\n"
         "y: float[2,3,4] = MatMul(d, w)\n",
         // the mean of a row, for a loss
-        "y: float[2,1,4] = ReduceMean<keepdims=1>(a, one)\n"}) {
+        "m: float[2,1,4] = ReduceMean<keepdims=1>(a, one)\n"
+        "y: float[2,1,4] = MatMul(m, w)\n",
+        // the mean of each token, as a norm takes it
+        "m: float[2,3,1] = ReduceMean<keepdims=1>(a, two)\n"
+        "y: float[2,3,4] = Sub(a, m)\n",
+        // the largest element of a tensor, for a scale of codes
+        "m: float[] = ReduceMax<keepdims=0>(a)\n"
+        "y: float[2,3,4] = Div(a, m)\n"}) {
     EXPECT_EQ(ErrorOfMask(BesideAttention(nodes)), "") << nodes;
   }
 }
