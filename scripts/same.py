@@ -96,6 +96,8 @@ def differences(case, other, isa, work):
         if this != that:
             yield f"{what}: {this} is not {that}"
     this, that = map(files_in, folders)
+    if not this:
+        yield "no command writes a file"
     for name in sorted(this.keys() | that.keys()):
         if this.get(name) != that.get(name):
             yield f"{name} differs"
@@ -120,7 +122,7 @@ def main():
     parser.add_argument("folders", metavar="FOLDER", nargs="*",
                         type=pathlib.Path)
     args = parser.parse_args()
-    models = sorted(path for folder in args.folders or FOLDERS
+    models = sorted(path.absolute() for folder in args.folders or FOLDERS
                     for path in folder.glob("*/*.onnx")
                     if (path.parent / "reference.json").exists())
     if not models:

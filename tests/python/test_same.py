@@ -9,14 +9,15 @@ from program import BIN, FIXTURES
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def same(*arguments):
-    return subprocess.run([sys.executable, "-B", ROOT / "scripts/same.py", *arguments], capture_output=True, text=True)
+def same(*arguments, **where):
+    return subprocess.run([sys.executable, "-B", ROOT / "scripts/same.py", *arguments], capture_output=True, text=True,
+                          **where)
 
 
 def test_same_bits_or_not(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "models/mlp").symlink_to(FIXTURES / "mlp")
-    done = same("--isa", "portable", f"env {BIN}", tmp_path / "models")
+    done = same("--isa", "portable", f"env {BIN}", "models", cwd=tmp_path)
     assert done.returncode == 0 and "2 of 2 models are the same" in done.stdout, done.stdout + done.stderr
     other = tmp_path / "other"
     other.write_text(f'#!/bin/sh\ncommand=$1\nshift\ncase $command in train) set -- "$@" --lr 0.5;; esac\nexec {BIN} $command "$@"\n')
