@@ -13,9 +13,9 @@ bool ComesFromWeight(const Value* value);
 // embeddings and from inputs (B,T,…) of floats through products with weights,
 // ops by element and ops that move elements. `segments`: (B,T). REQUIRES:
 // concrete shapes. Errors: a node that puts tokens at the places of others (by
-// Pad, Slice or Concat), that reads tokens of two places at once, that weighs or
-// normalizes along the tokens, or whose tokens meet a sum over their row. Not
-// looked for: what stands behind a node that the walk does not know.
+// Pad, Slice or Concat), that reads tokens of two places at once, that weighs
+// or normalizes along the tokens, or whose tokens meet a sum over their row.
+// Not looked for: what stands behind a node that the walk does not know.
 void RequireTokensInPlace(const Graph& graph, const Value& segments);
 
 }  // namespace onnx_fp8
