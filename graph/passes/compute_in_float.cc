@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/passes/compute_in_float.h"
 
+#include "graph/op_facts.h"
+
 namespace onnx_fp8 {
 namespace {
 
@@ -20,6 +22,8 @@ void ComputeInFloat(Graph& graph) {
     }
   }
   for (Node& node : graph.nodes()) {
+    // RoundTo rounds floats, too: its type is not that of its result.
+    if (FactsOf(node).kind == OpKind::kRound) continue;
     for (auto& [key, attribute] : node.attributes) {
       if (auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute)) {
         ComputeInFloat(**inner);

@@ -145,6 +145,16 @@ def test_stock_onnxruntime_runs_the_forward(recipe, tmp_path):
     assert json.loads(again.stdout)["loss"] == pytest.approx(evaluated, rel=1e-5)
 
 
+@pytest.mark.parametrize("recipe", ["tensorwise", "mxfp8"])
+def test_a_forward_in_bfloat16_is_evaluated(recipe, tmp_path):
+    trained(tmp_path, "--recipe", recipe, "--dtype", "bfloat16")
+    run("export", tmp_path / "run", "-o", tmp_path / "served.onnx", "--format", "onnx-fp8")
+    flags = ["--data", SAMPLE / "val.npz", "--batch-size", len(np.load(SAMPLE / "val.npz")["x"]), "--json"]
+    losses = [json.loads(run("eval", *words, *flags).stdout)["loss"]
+              for words in ([tmp_path / "run"], [tmp_path / "served.onnx", "--loss", "cross_entropy"])]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
 def test_halves_and_refusals(tmp_path):
     weights = trained(tmp_path)
     run("export", tmp_path / "run", "-o", tmp_path / "out", "--format", "bf16")
@@ -155,6 +165,7 @@ def test_halves_and_refusals(tmp_path):
     for words, message in ((["-o", tmp_path / "x", "--format", "hf-fp8"], "expected a run with layers in FP8, got none"),
                            (["-o", tmp_path / "x", "--format", "onnx-fp8"], "a name that ends in .onnx"),
                            (["-o", tmp_path / "x.onnx", "--format", "bf16"], "the name of a folder"),
+                           (["-o", tmp_path / "x.onnx", "--ema"], "--ema: expected a run with --ema, got one that keeps no"),
                            (["-o", tmp_path / "x", "--format", "bf16", "--like", tmp_path / "nowhere"],
                             "expected a folder of Hugging Face with config.json"),
                            (["-o", tmp_path / "x.onnx", "--like", tmp_path], "--like needs --format")):
