@@ -203,6 +203,11 @@ void ExportRun(const OptionSet& flags) {
   RequireNoFile(folder);
   SessionOptions options =
       RunSessionOptions(LoadRun(RunFolder(folder)), BudgetsOf(flags));
+  if (ema && options.optimizer.ema == 0) {
+    throw OptionError(
+        "`ema`: expected a run with `ema`, got one that keeps no averages of "
+        "weights");
+  }
   options.eval_with = ema ? "ema" : "weights";
   auto session = TrainingSession::Create(options);
   session->Restore(CheckpointFolder(folder, flags.On("best")));
