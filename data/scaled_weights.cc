@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -154,8 +156,20 @@ std::array<float, 256> NumbersOf(DType format) {
   return numbers;
 }
 
+// Fails unless each scale is a number of 0 or more. `where`: names file and
+// scale.
+void CheckScales(const Tensor& scale, const std::string& where) {
+  for (int64_t i = 0; i < scale.size(); ++i) {
+    const float by = scale.data<float>()[i];
+    Check(std::isfinite(by) && by >= 0, where,
+          " of finite numbers above 0, got ", by, " at element ", i);
+  }
+}
+
+// Errors: a code of NaN; a scale of 0 for another code than 0.
 Tensor DecodedCodes(const Tensor& codes, const Tensor& scale,
-                    const ScaleBlock& block) {
+                    const ScaleBlock& block, const std::string& where) {
+  CheckScales(scale, where);
   Tensor weight = Tensor::Allocate(DType::kFloat, codes.shape());
   const std::array<float, 256> numbers = NumbersOf(codes.dtype());
   const int64_t columns = SidesOf(codes).columns;
@@ -163,6 +177,8 @@ Tensor DecodedCodes(const Tensor& codes, const Tensor& scale,
   const float* scales = scale.data<float>();
   const int64_t in_row = CeilDiv(columns, block.columns);  // blocks
   float* to = weight.data<float>();
+  constexpr int64_t kNone = -1;
+  std::atomic<int64_t> nan = kNone, lost = kNone;  // one of these elements
   ParallelFor(codes.size(), kCodesAtOnce, [&](int64_t begin, int64_t end) {
     std::vector<uint8_t> piece(static_cast<size_t>(kCodesAtOnce));
     for (int64_t at = begin; at < end; at += kCodesAtOnce) {
@@ -175,11 +191,18 @@ Tensor DecodedCodes(const Tensor& codes, const Tensor& scale,
         const int64_t stop = std::min(
             n, i + std::min(columns, (place + 1) * block.columns) - column);
         for (; i < stop; ++i) {
-          to[at + i] = numbers[piece[static_cast<size_t>(i)]] * by;
+          const float number = numbers[piece[static_cast<size_t>(i)]];
+          to[at + i] = number * by;
+          if (std::isnan(number)) nan = at + i;
+          if (by == 0 && number != 0) lost = at + i;
         }
       }
     }
   });
+  Check(nan == kNone, where, " beside codes that are numbers, got NaN as code ",
+        nan.load());
+  Check(lost == kNone, where, " above 0, got 0 for code ", lost.load(),
+        ", which is not 0");
   return weight;
 }
 
@@ -223,10 +246,11 @@ TensorSource Scaled(const std::string& name, const std::string& scale_name,
         "may name others), where ",
         name, " has the shape ", ToString(codes.shape()), ", got ",
         ToString(scale.shape()));
-  return TensorSource(DType::kFloat, codes.shape(),
-                      [codes, scale, block = *block] {
-                        return DecodedCodes(codes, FloatsOf(scale), block);
-                      });
+  const std::string where = Concat("[", file, "] expected ", scale_name);
+  return TensorSource(
+      DType::kFloat, codes.shape(), [codes, scale, block = *block, where] {
+        return DecodedCodes(codes, FloatsOf(scale), block, where);
+      });
 }
 
 }  // namespace

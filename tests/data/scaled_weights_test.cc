@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -203,6 +204,37 @@ TEST(ScaledWeights, AnEmptyMatrix) {
   const StoredWeights weights = DecodedFile(
       dir, {{"a.weight", codes}, {"a.weight_scale", Tensor::Scalar(2.0f)}});
   EXPECT_EQ(weights.at("a.weight").source.Pull().shape(), (Shape{0, 3}));
+}
+
+TEST(ScaledWeights, RefusesNumbersThatNobodyWrites) {
+  Tensor codes = SomeCodes(DType::kE4M3, {4, 8});
+  const auto refusal = [&](float scale) {
+    TempDir dir;
+    const Tensor scales =
+        Tensor::From<float>({4}, std::vector<float>{1, 1, scale, 1});
+    const StoredWeights weights =
+        DecodedFile(dir, {{"a.weight", codes}, {"a.weight_scale", scales}});
+    const std::string text =
+        ErrorOf([&] { weights.at("a.weight").source.Pull(); });
+    return text.substr(text.find(']') + 1);
+  };
+  EXPECT_EQ(refusal(-1),
+            " expected a.weight_scale of finite numbers above 0, got -1 at "
+            "element 2");
+  EXPECT_NE(refusal(NAN).find("got nan at element 2"), std::string::npos);
+  EXPECT_NE(refusal(INFINITY).find("got inf at element 2"), std::string::npos);
+  EXPECT_NE(
+      refusal(0).find(" expected a.weight_scale above 0, got 0 for code "),
+      std::string::npos);
+  EXPECT_EQ(refusal(1), "");
+  auto* bytes = static_cast<uint8_t*>(codes.raw());
+  std::fill(bytes + 16, bytes + 24, uint8_t{0});
+  EXPECT_EQ(refusal(0), "");  // a row of zeros
+  bytes[3] = 0x7f;
+  EXPECT_EQ(
+      refusal(1),
+      " expected a.weight_scale beside codes that are numbers, got NaN as "
+      "code 3");
 }
 
 TEST(ScaledWeights, Refuses) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/step/read_init.h"
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -29,6 +30,23 @@ bool MayBeWeight(const TensorSource& array) {
 
 std::string FilesOfMissing(const MissingData& missing) {
   return Joined({missing.files.begin(), missing.files.end()});
+}
+
+// The weight, whose numbers are looked at when they are read. Errors of Pull:
+// NaN.
+TensorSource OfNumbers(const TensorSource& weight, const std::string& path,
+                       const std::string& name) {
+  const auto pull = [weight, path, name] {
+    Tensor read = weight.Pull();
+    const Tensor floats = ConvertTo(read, DType::kFloat);
+    const float* x = floats.data<float>();
+    for (int64_t i = 0; i < floats.size(); ++i) {
+      Check(!std::isnan(x[i]), "[", path, "] expected numbers in ", name,
+            ", got NaN at element ", i, " of ", floats.size());
+    }
+    return read;
+  };
+  return TensorSource(weight.dtype(), weight.shape(), pull, weight.stored());
 }
 
 class InitReader {
@@ -152,7 +170,8 @@ class InitReader {
       auto given = weights.extract(info.name);
       if (!given.empty()) {
         taken_.insert(info.name);
-        model_.first.insert(std::move(given));
+        model_.first.emplace(info.name,
+                             OfNumbers(given.mapped(), path_, info.fqn));
         any_ = true;
       } else if (!drawn_.contains(info.name) &&
                  !adapters_.contains(info.name)) {
