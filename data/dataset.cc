@@ -17,6 +17,20 @@
 namespace onnx_fp8 {
 namespace {
 
+// Whether the token is in one of the windows of a file, of which a million
+// tokens in all are looked at. `looked` grows by their number.
+bool HasToken(int64_t token, const Tensor& data, int64_t windows,
+              int64_t length, int64_t* looked) {
+  constexpr int64_t kMost = 1'000'000;
+  std::vector<int64_t> inputs(static_cast<size_t>(length)), labels = inputs;
+  for (int64_t i = 0; i < windows && *looked < kMost; ++i) {
+    CopyWindow(data, length, i, inputs.data(), labels.data());
+    if (std::ranges::count(inputs, token) > 0) return true;
+    *looked += length;
+  }
+  return false;
+}
+
 bool IsTokenFile(const std::string& file) {
   return std::filesystem::path(file).extension() == ".bin";
 }
@@ -302,6 +316,17 @@ void Dataset::OpenTokens(const std::vector<std::vector<std::string>>& files) {
     for (const std::string& file : item) AddTokens(file);
     if (!spec_.weights.empty()) sizes_.push_back(size_ - before);
   }
+  if (!spec_.eod) return;
+  int64_t looked = 0;
+  for (const Part& part : tokens_) {
+    if (HasToken(*spec_.eod, part.data, part.count, spec_.seq_len, &looked)) {
+      return;
+    }
+  }
+  notes_.push_back(Concat("[", Files(), "] the first ", looked,
+                          " tokens end no document: expected the token that "
+                          "does as `eod`, got ",
+                          *spec_.eod));
 }
 
 void Dataset::AddTokens(const std::string& file) {

@@ -460,6 +460,13 @@ TEST_F(TokenDatasetTest, DocumentsOfARow) {
   EXPECT_EQ(ToInts(batch.at("documents")), (Numbers{0, 0, 1, 0, 0, 0}));
   EXPECT_EQ(ToInts(batch.at("position_ids")), (Numbers{0, 1, 0, 0, 1, 2}));
   EXPECT_EQ(batch.at("documents").dtype(), DType::kInt32);
+  EXPECT_TRUE(dataset.notes().empty());
+  spec.eod = 999;
+  const std::vector<std::string> of_none = Dataset(spec).notes();
+  ASSERT_EQ(of_none.size(), 1u);
+  EXPECT_NE(of_none[0].find("a.bin] the first 6 tokens end no document: "
+                            "expected the token that does as `eod`, got 999"),
+            std::string::npos);
   spec.eod.reset();
   EXPECT_NE(ErrorOfSpec(spec).find("expected input_ids, position_ids, "
                                    "documents; `eod` tells where documents "
