@@ -295,6 +295,24 @@ LossSpec LossOf(const OptionSet& options) {
   return spec;
 }
 
+// Errors: a setting that the optimizer does not read. A file says so itself.
+void CheckRead(const OptimizerSpec& spec) {
+  if (IsOptimizerFile(spec.kind)) return;
+  const OptimizerSpec usual;
+  const bool sgd = spec.kind == "sgd";
+  const auto refuse = [&](const char* name, const char* readers) {
+    throw OptionError(Concat("`", name, "` needs ", readers,
+                             ", got `optimizer=", spec.kind, "`"));
+  };
+  if (spec.momentum != 0 && !sgd && spec.kind != "muon") {
+    refuse("momentum", "`optimizer=sgd` or muon");
+  }
+  if (spec.nesterov && !sgd) refuse("nesterov", "`optimizer=sgd`");
+  if (sgd && (spec.beta1 != usual.beta1 || spec.beta2 != usual.beta2)) {
+    refuse("betas", "an optimizer with two averages");
+  }
+}
+
 void ReadMuon(const OptionSet& options, OptimizerSpec* spec) {
   MuonSettings& muon = spec->muon;
   if (spec->kind != "muon") {
@@ -352,6 +370,7 @@ OptimizerSpec OptimizerOf(const OptionSet& options) {
     throw OptionError(Concat("`optimizer`: expected ", Joined(known),
                              " or FILE.onnx, got ", spec.kind));
   }
+  CheckRead(spec);
   ReadMuon(options, &spec);
   if (spec.nesterov && spec.momentum == 0) {
     throw OptionError("`nesterov` needs `momentum`");
