@@ -49,6 +49,7 @@ TEST(LoraSpec, RefusesWhatItDoesNotKnow) {
       {"targets=a,,b", "got \"targets=a,,b\""},
       {"targets=a,init=pissa", "got pissa, which this program does not have"},
       {"r=16,rank=3,targets=a", "got \"rank=3\""},
+      {"R=4,targets=q_proj", "got \"R=4\""},
   };
   for (const auto& [text, part] : cases) {
     EXPECT_NE(LoraRefusal(text).find(part), std::string::npos)
