@@ -649,6 +649,10 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
     }
     Report(nullptr);
   }
+  if (session_->step() > 0 && session_->skipped_steps() == session_->step()) {
+    Warn(Concat("all ", session_->step(),
+                " steps of the run were skipped: nothing is trained"));
+  }
   Check(r.saved, "the last step is not saved: ", r.save_error);
   return 0;
 }
