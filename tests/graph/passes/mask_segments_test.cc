@@ -375,8 +375,18 @@ TEST(MaskSegments, RefusesNodesThatMixTokensBesideAttention) {
         std::pair{std::string("at: float[2,4,3] = Transpose<perm=[0,2,1]>(a)\n"
                               "y: float[2,4,2] = MaxPool<kernel_shape=[2]>"
                               "(at)\n"),
-                  "MaxPool mixes the tokens of a row"},
-        std::pair{std::string("most: float[2,1,4] = ReduceMax<keepdims=1>"
+                  "MaxPool mixes the tokens of a row"}}) {
+    const std::string text = BesideAttention(
+        "const rowed: float[3,4] = {1,1,1,1,1,1,1,1,1,1,1,1}\n" + nodes);
+    const std::string got = ErrorOfMask(text);
+    EXPECT_NE(got.find(error), std::string::npos) << nodes << got;
+  }
+}
+
+// A sum over a row tells each of its tokens of the others.
+TEST(MaskSegments, RefusesTokensThatMeetASumOverTheirRow) {
+  for (const auto& [nodes, error] :
+       {std::pair{std::string("most: float[2,1,4] = ReduceMax<keepdims=1>"
                               "(a, one)\n"
                               "y: float[2,3,4] = Sub(a, most)\n"),
                   "Sub mixes the tokens of a row"},
@@ -405,9 +415,7 @@ TEST(MaskSegments, RefusesNodesThatMixTokensBesideAttention) {
                               "const axis: int64[] = {1}\n"
                               "y: float[2,3] = CumSum(e, axis)\n"),
                   "CumSum mixes the tokens of a row"}}) {
-    const std::string text = BesideAttention(
-        "const rowed: float[3,4] = {1,1,1,1,1,1,1,1,1,1,1,1}\n" + nodes);
-    const std::string got = ErrorOfMask(text);
+    const std::string got = ErrorOfMask(BesideAttention(nodes));
     EXPECT_NE(got.find(error), std::string::npos) << nodes << got;
   }
 }
