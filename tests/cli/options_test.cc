@@ -41,20 +41,21 @@ TEST(OptimizerFlagsTest, DefaultsArePyTorchs) {
 TEST(OptimizerFlagsTest, TakesAll) {
   OptimizerSpec spec = ParseOptimizerFlags(
       {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9", "--nesterov",
-       "--weight-decay", "0", "--clip-norm", "1", "--betas", "0.8,0.99",
-       "--group", "*.bias=weight_decay:0,lr_scale:0.5"});
+       "--weight-decay", "0", "--clip-norm", "1", "--group",
+       "*.bias=weight_decay:0,lr_scale:0.5"});
   EXPECT_EQ(spec.kind, "sgd");
   EXPECT_EQ(spec.momentum, 0.9);
   EXPECT_TRUE(spec.nesterov);
   EXPECT_EQ(spec.weight_decay, 0.0);
   EXPECT_EQ(spec.clip_norm, 1);
   EXPECT_FALSE(spec.clip_previous);
-  EXPECT_EQ(spec.beta1, 0.8);
-  EXPECT_EQ(spec.beta2, 0.99);
   ASSERT_EQ(spec.groups.size(), 1u);
   EXPECT_EQ(spec.groups[0].pattern, "*.bias");
   EXPECT_EQ(spec.groups[0].weight_decay, 0.0);
   EXPECT_EQ(spec.groups[0].lr_scale, 0.5);
+  const OptimizerSpec adam = ParseOptimizerFlags({"--betas", "0.8,0.99"});
+  EXPECT_EQ(adam.beta1, 0.8);
+  EXPECT_EQ(adam.beta2, 0.99);
 }
 
 TEST(OptimizerFlagsTest, TakesMuon) {
@@ -93,6 +94,9 @@ TEST(OptimizerFlagsTest, Refuses) {
            Words{"--lr", "inf"},
            Words{"--optimizer", "lion"},
            Words{"--nesterov"},
+           Words{"--optimizer", "sgd", "--nesterov"},
+           Words{"--momentum", "0.9"},
+           Words{"--optimizer", "sgd", "--betas", "0.8,0.99"},
            Words{"--ns-steps", "3"},
            Words{"--optimizer", "muon", "--ns-steps", "100"},
            Words{"--optimizer", "muon", "--adjust-lr-fn", "other"},

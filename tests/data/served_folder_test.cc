@@ -17,10 +17,10 @@ namespace {
 
 using ReadJson = nlohmann::json;
 
-Tensor Ramp(DType dtype, const Shape& shape, float by) {
+Tensor Ramp(DType dtype, const Shape& shape, float by, int64_t first = -11) {
   Tensor numbers = Tensor::Allocate(DType::kFloat, shape);
   for (int64_t i = 0; i < numbers.size(); ++i) {
-    numbers.data<float>()[i] = static_cast<float>(i % 23 - 11) * by + by / 3;
+    numbers.data<float>()[i] = static_cast<float>(i % 23 + first) * by + by / 3;
   }
   return ConvertTo(numbers, dtype);
 }
@@ -35,7 +35,7 @@ ServedCodes Layer(CodeScales scales, const Shape& codes, const Shape& scale) {
     return {scales, Ramp(DType::kE4M3, codes, 0.5f), bytes};
   }
   return {scales, Ramp(DType::kE4M3, codes, 0.5f),
-          Ramp(DType::kFloat, scale, 0.01f)};
+          Ramp(DType::kFloat, scale, 0.01f, 1)};
 }
 
 ReadJson JsonIn(const std::string& path) {
