@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "graph/op_facts.h"
 #include "graph/passes/bounded_rows.h"
+#include "graph/reduced_axes.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -202,21 +203,11 @@ BoundedRows::Values BoundedRows::Reduce(const Node& node, const Values& in) {
   const Rows* rows = Find(x);
   if (!rows) return Count(node, in);
   const Value* list = in.size() > 1 ? in[1] : nullptr;
-  if (list && !list->is_constant()) Refuse(node, "its axes are computed");
-  std::set<int64_t> axes;
-  if (list) {
-    for (int64_t axis : ToInts(list->data)) {
-      axes.insert(NormalizeAxis(axis, x->rank(), node.Where()));
-    }
-  }
-  if (axes.empty() && node.Int("noop_with_empty_axes", 0) == 0) {
-    for (int64_t axis = 0; axis < x->rank(); ++axis) axes.insert(axis);
-  }
+  const auto known = ReducedAxes(node, *x, list);
+  if (!known) Refuse(node, "its axes are computed");
+  const std::set<int64_t>& axes = *known;
   if (!axes.contains(rows->axis)) {
-    int64_t axis = rows->axis;
-    if (node.Int("keepdims", 1) == 0) {
-      axis -= std::distance(axes.begin(), axes.lower_bound(axis));
-    }
+    const int64_t axis = AxisBehindReduce(node, axes, rows->axis);
     return {Mark(Copy(node, in)[0], {axis, rows->group})};
   }
   Builder b = BuilderFor(node);

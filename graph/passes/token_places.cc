@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "graph/op_facts.h"
+#include "graph/reduced_axes.h"
 #include "onnx_fp8/shape.h"
 
 namespace onnx_fp8 {
@@ -85,13 +86,13 @@ class TokenWalk {
     const bool reads_sum = std::ranges::any_of(
         node.inputs(), [this](const Value* in) { return sums_.contains(in); });
     if (reads_sum && tokens) RefuseMixing(node);
-    if (SumsRow(node) || (reads_sum && IsByElementOrWeight(node))) {
+    if (SumsRow(node) || (reads_sum && KeepsRows(node))) {
       sums_.insert(&y);
     }
   }
 
-  // Whether the result has numbers of a row that depend on all of its tokens. A
-  // loss sums over the samples, too.
+  // Whether the node adds up the tokens of each row. A loss adds up the
+  // samples, too, and does not count.
   bool SumsRow(const Node& node) const {
     const FoundTokens x = Of(node.in(0));
     if (!x || !IsTokenAxis(*node.in(0), *x)) return false;
@@ -102,28 +103,12 @@ class TokenWalk {
              other->axis == b.rank() - 2;
     }
     if (FactsOf(node).form != OpForm::kReduce) return false;
-    const std::vector<int64_t> axes = AxesOf(node);
-    const auto reduces = [&](int64_t axis) {
-      return std::ranges::find(axes, axis) != axes.end();
-    };
-    return reduces(x->axis) && !reduces(0);
+    const auto axes = ReducedAxes(node, *node.in(0), node.in(1));
+    return axes && axes->contains(x->axis) && !axes->contains(0);
   }
 
-  // The axes that a Reduce with constant axes sums over; {}: not known.
-  static std::vector<int64_t> AxesOf(const Node& node) {
-    const Value* axes = node.in(1);
-    std::vector<int64_t> list;
-    if (axes && !axes->is_constant()) return list;
-    if (axes) list = ToInts(axes->data);
-    const int64_t rank = node.in(0)->rank();
-    for (int64_t& axis : list) axis = NormalizeAxis(axis, rank, node.Where());
-    if (!list.empty() || node.Int("noop_with_empty_axes", 0)) return list;
-    for (int64_t axis = 0; axis < rank; ++axis) list.push_back(axis);
-    return list;
-  }
-
-  // A result of such a node has the rows of its operands.
-  static bool IsByElementOrWeight(const Node& node) {
+  // Whether the result of the node has the rows of its operands.
+  static bool KeepsRows(const Node& node) {
     switch (FactsOf(node).form) {
       case OpForm::kElementwise:
       case OpForm::kCopy:
@@ -330,16 +315,10 @@ class TokenWalk {
     return tokens;
   }
 
-  // Other axes are summed over.
   static FoundTokens Reduced(const Node& node, Tokens tokens) {
-    const std::vector<int64_t> axes = AxesOf(node);
-    int64_t before = 0;
-    for (int64_t axis : axes) {
-      if (axis == tokens.axis) return {};
-      if (axis < tokens.axis) ++before;
-    }
-    if (axes.empty() && node.in(1) && !node.in(1)->is_constant()) return {};
-    if (node.Int("keepdims", 1) == 0) tokens.axis -= before;
+    const auto axes = ReducedAxes(node, *node.in(0), node.in(1));
+    if (!axes || axes->contains(tokens.axis)) return {};
+    tokens.axis = AxisBehindReduce(node, *axes, tokens.axis);
     return tokens;
   }
 
