@@ -32,13 +32,13 @@ std::string FilesOfMissing(const MissingData& missing) {
   return Joined({missing.files.begin(), missing.files.end()});
 }
 
-// The weight, whose numbers are looked at when they are read. Errors of Pull:
-// NaN.
+// A source of the same weight. Errors of Pull: an element is NaN.
 TensorSource OfNumbers(const TensorSource& weight, const std::string& path,
                        const std::string& name) {
   const auto pull = [weight, path, name] {
     Tensor read = weight.Pull();
-    const Tensor floats = ConvertTo(read, DType::kFloat);
+    const bool is_float = read.dtype() == DType::kFloat;
+    const Tensor floats = is_float ? read : ConvertTo(read, DType::kFloat);
     const float* x = floats.data<float>();
     for (int64_t i = 0; i < floats.size(); ++i) {
       Check(!std::isnan(x[i]), "[", path, "] expected numbers in ", name,
