@@ -156,8 +156,8 @@ std::array<float, 256> NumbersOf(DType format) {
   return numbers;
 }
 
-// Fails unless each scale is a number of 0 or more. `where`: names file and
-// scale.
+// Errors: a scale is negative or not finite. `where`: how the message begins,
+// with the names of the file and of the scale.
 void CheckScales(const Tensor& scale, const std::string& where) {
   for (int64_t i = 0; i < scale.size(); ++i) {
     const float by = scale.data<float>()[i];

@@ -31,9 +31,9 @@ using StoredWeights = std::map<std::string, StoredWeight>;
 // for each block of a matrix. A config.json beside the files gives the size of
 // the blocks; without it they are 128 x 128 or, with E8M0, 1 x 32. Blocks at
 // the edges are smaller. Codes without a scale stay codes. Errors: two scales;
-// a scale of another dtype or shape; a config.json that is none. A source fails
-// when it is pulled if a scale is negative or not finite, if it is 0 where
-// codes are not, or if a code is NaN.
+// a scale of another dtype or shape; a config.json that is none. Pull of a
+// source fails if a scale is negative or not finite, if a scale is 0 and one of
+// its codes is not, or if a code is NaN.
 StoredWeights DecodeScaled(WeightFiles files);
 
 }  // namespace onnx_fp8

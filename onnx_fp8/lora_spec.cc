@@ -134,10 +134,10 @@ LoraSpec ParseLora(const std::string& text) {
   LoraSpec spec;
   const std::string first = text.substr(0, text.find(','));
   if (text.empty()) throw Refused(text);
-  const bool is_word = first.find('=') != std::string::npos &&
-                       first.find('/') == std::string::npos;
-  if (LoraKeyOf(first).empty() && is_word) throw Refused(first);
   if (LoraKeyOf(first).empty()) {
+    const bool is_word = first.find('=') != std::string::npos &&
+                         first.find('/') == std::string::npos;
+    if (is_word) throw Refused(first);
     spec.folder = text;
   } else {
     for (const std::string& item : Items(text)) ApplyItem(item, &spec);

@@ -7,7 +7,7 @@
 FOLDER then holds one wheel, for manylinux. It has the package, its libraries and
 their dependencies; libmpich is not among them, because the ranks of a job need
 the MPI that launched them. The list of what is inside (sbom.py) lies in the wheel
-and beside it. A build of the presets portable or aarch64 makes two wheels, for glibc 2.28 and
+and beside it. The presets portable and aarch64 make two wheels, for glibc 2.28 and
 later: for Python 3.11, and for 3.12 and later.
 """
 import os
@@ -70,7 +70,7 @@ def make(build, folder, extension):
               env=variables).strip().splitlines()[-1])
     [wheel] = {*folder.glob("*.whl")} - before
     listed = sbom.add(build, wheel)
-    # Not what MPI's libraries of this system need: those of another may need less.
+    # auditwheel would also judge this system's MPI libraries, which the wheel does not contain.
     print(run(sys.executable, "-m", "auditwheel", "show", *(("--ldpaths", plain) if is_portable(build) else ()), wheel,
               env=variables))
     print(wheel)
@@ -78,7 +78,7 @@ def make(build, folder, extension):
 
 
 def cpu(build):
-    """Of the extension."""
+    """The CPU that the build's extension is for."""
     [extension] = (build / "python/onnx_fp8").glob("_core.cpython-*.so")
     return re.search(r"-(\w+)-linux", extension.name)[1]
 

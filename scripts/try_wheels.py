@@ -112,7 +112,7 @@ def main():
     pip(venv / "bin/python", "install", *packages)
     pip(venv / "bin/python", "install", "--no-index", "--find-links", wheels, "onnx-fp8")
     if trained_here(venv / "bin/onnx-fp8", chroots / "here") != expected:
-        sys.exit("try_wheels.py: here: the program in the wheel trains another model than that of the build")
+        sys.exit("try_wheels.py: here: the wheel's program and the build's program train different models")
     print(f"here: pip installs a wheel for Python 3.{sys.version_info[1]}, and its program trains the same model")
 
     older = Chroot(chroots, "bullseye", "python3")

@@ -22,7 +22,8 @@ void ComputeInFloat(Graph& graph) {
     }
   }
   for (Node& node : graph.nodes()) {
-    // RoundTo rounds floats, too: its type is not that of its result.
+    // RoundTo's attribute names the numbers that floats are rounded to. The
+    // result is a float.
     if (FactsOf(node).kind == OpKind::kRound) continue;
     for (auto& [key, attribute] : node.attributes) {
       if (auto* inner = std::get_if<std::shared_ptr<Graph>>(&attribute)) {

@@ -41,12 +41,13 @@ Value* Permuted(Builder& b, Value* x, std::vector<int64_t> perm);
 // x (B,H,T,D) as (B,T,H·D): heads beside each other, as in linear layers.
 Value* HeadsLast(Builder& b, Value* x);
 
-// The x of x · x or x²; null if `square` is neither.
+// The factor x of a square, which is x · x or Pow(x, 2). Null: the value is no
+// square.
 Value* SquareOf(const Value* square);
 
 // The result of Where(IsNaN(p), 0, p), which PyTorch's exporter writes behind a
-// softmax with a mask: rows that see nothing are 0. Returns p itself if nothing
-// of this form reads it.
+// softmax with a mask: a row whose mask hides every column becomes 0. Returns p
+// itself if no such Where reads p.
 Value* WithoutNaN(const Graph& graph, Value* p);
 
 // Values whose gradient is never needed: they depend on nothing trained and on

@@ -15,7 +15,8 @@ bool ComesFromWeight(const Value* value);
 // concrete shapes. Errors: a node that puts tokens at the places of others (by
 // Pad, Slice or Concat), that reads tokens of two places at once, that weighs
 // or normalizes along the tokens, or whose tokens meet a sum over their row.
-// Not looked for: what stands behind a node that the walk does not know.
+// Tokens are lost behind a node that the walk does not know: what mixes them
+// there is not found.
 void RequireTokensInPlace(const Graph& graph, const Value& segments);
 
 }  // namespace onnx_fp8

@@ -295,7 +295,8 @@ LossSpec LossOf(const OptionSet& options) {
   return spec;
 }
 
-// Errors: a setting that the optimizer does not read. A file says so itself.
+// Errors: a setting that the optimizer does not read. CheckOptimizer refuses
+// the settings that an optimizer in a file does not read.
 void CheckRead(const OptimizerSpec& spec) {
   if (IsOptimizerFile(spec.kind)) return;
   const OptimizerSpec usual;

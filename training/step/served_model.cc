@@ -144,7 +144,7 @@ float KeptScale(const Node& product, const Value& codes) {
 }
 
 // The one scale that all products which read the codes keep for their inputs.
-// nullopt: a product keeps none, or two products keep different ones.
+// nullopt: a product keeps no scale, or two products keep different scales.
 std::optional<float> InputScale(const Value& codes) {
   std::optional<float> scale;
   for (const Node* product : codes.uses) {

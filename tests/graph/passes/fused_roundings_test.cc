@@ -64,8 +64,8 @@ double Differing(FusionPass a, FusionPass b, const std::string& text) {
   int differing = 0;
   for (int64_t i = 0; i < x.size(); ++i) {
     EXPECT_NEAR(x.data<float>()[i], y.data<float>()[i], 0.05);
-    // Two different bfloat16s differ by more than this bound, and the errors of
-    // floats stay below it.
+    // Two neighbors in bfloat16 are farther apart than this bound. Rounding
+    // errors of floats are smaller than it.
     differing += std::fabs(x.data<float>()[i] - y.data<float>()[i]) >
                  1e-5f * std::max(1.0f, std::fabs(x.data<float>()[i]));
   }
