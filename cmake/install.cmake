@@ -37,7 +37,7 @@ endforeach()
 # a cache. Only an installation makes it, so that builds stay fast.
 set(script "CREATE libonnx_fp8.a\n")
 foreach(layer IN ITEMS base vocabulary collectives data graph optimizers
-    providers training ONNX::onnx ONNX::onnx_proto)
+    execution providers training ONNX::onnx ONNX::onnx_proto)
   string(APPEND script "ADDLIB $<TARGET_FILE:${layer}>\n")
 endforeach()
 file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/libonnx_fp8.mri"
