@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/joined.h"
+#include "base/number_text.h"
 #include "base/printable.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
@@ -157,6 +158,8 @@ class TrainCommand {
   BatchGroups Groups() const {
     return GroupsOf(*session_, *data_, spec_.grad_accum);
   }
+  // Says it if the learning rate does not get to its full height.
+  void TellWarmup() const;
   // Says how groups and epochs end, if `grad_accum` does not divide an epoch.
   void TellRest() const;
   void Resume();
@@ -411,6 +414,7 @@ void TrainCommand::OpenData() {
     NoteFirst(validation_->notes());
   }
   FillSpec();
+  TellWarmup();
   TellRest();
   if (validation_) CheckSaveBest(*session_, *validation_, spec_);
   if (flags_.On("resume")) Resume();
@@ -447,6 +451,16 @@ void TrainCommand::FillSpec() {
                spec_.steps, " steps, as many as the run has, got ",
                schedule.warmup, " and ", schedule.decay));
   }
+}
+
+void TrainCommand::TellWarmup() const {
+  const int64_t warmup = spec_.schedule.warmup;
+  if (warmup <= spec_.steps) return;
+  NoteFirst({Concat("the warm-up takes ", warmup, " steps and the run ",
+                    spec_.steps, ": it ends at a rate of ",
+                    NumberText(LearningRate(spec_.schedule, spec_.lr,
+                                            spec_.steps, spec_.steps)),
+                    " (`schedule`)")});
 }
 
 void TrainCommand::TellRest() const {

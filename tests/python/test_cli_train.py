@@ -49,6 +49,14 @@ def test_metrics_have_one_line_a_step(tmp_path):
     assert last.endswith("ETA 0.0 s")
 
 
+def test_a_warmup_longer_than_the_run_is_said(tmp_path):
+    data = write_random(tmp_path / "d.npz", 40)
+    flags = ["train", MLP, "--data", data, *CE, "--batch-size", 8, "--schedule", "cosine:warmup=10", "--lr", 0.01]
+    done = run(*flags, "--steps", 4, "--out", tmp_path / "short")
+    assert "the warm-up takes 10 steps and the run 4: it ends at a rate of 0.004 (--schedule)" in done.stderr
+    assert "warm-up takes" not in run(*flags, "--steps", 10, "--out", tmp_path / "long").stderr
+
+
 def test_a_run_keeps_the_recipe_of_a_file(tmp_path):
     """--resume still uses it although the file is gone."""
     data = write_random(tmp_path / "d.npz", 40)

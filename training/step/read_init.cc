@@ -260,16 +260,22 @@ class InitReader {
             "\", which is no parameter of the model; `inspect()` lists "
             "them",
             missing_.empty() ? "" : "; " + missing_[0] + " gets no value",
-            IsFloat(dtype) ? ""
-                           : Concat("; weights of ", Name(dtype),
-                                    IsFloat8(dtype) ? " without a scale" : "",
-                                    " are not read"));
+            HintFor(dtype));
     }
     Note(Rest(), "is not in the model and is not read");
     Note(others_,
          "holds other numbers than the model's constant, which keeps its own");
     Note(missing_, "is not in the file and keeps the model's numbers");
     Note({drawn_.begin(), drawn_.end()}, "is not in the file and is drawn");
+  }
+
+  // For a tensor of this type that no parameter takes.
+  std::string HintFor(DType dtype) const {
+    if (!IsFloat(dtype)) {
+      return Concat("; weights of ", Name(dtype),
+                    IsFloat8(dtype) ? " without a scale" : "", " are not read");
+    }
+    return missing_.empty() ? "" : " (`rename` gives tensors other names)";
   }
 
   // One sentence about the first of some names, and how many more there are.

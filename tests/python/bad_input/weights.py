@@ -40,7 +40,7 @@ def unknown_name(folder):
     return init(folder, {"wieght": weights()["w"]})
 
 
-@cases("[init.safetensors] holds \"wieght\", which is no parameter of the model", "; w gets no value")
+@cases("[init.safetensors] holds \"wieght\", which is no parameter of the model", "; w gets no value (--rename gives tensors other names)")
 def one_unknown_name(folder):
     return init(folder, {"wieght": weights()["w"], "b": weights()["b"]})
 
