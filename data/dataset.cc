@@ -211,6 +211,19 @@ void Dataset::AddRows(const DatasetInput& input, const std::string& file,
   column->parts.push_back({data, file, last.begin + last.count, data.dim(0)});
 }
 
+void Dataset::CheckLength() const {
+  if (spec_.seq_len == 0) return;
+  const Column* other = nullptr;
+  for (const Column& column : columns_) {
+    if (!IsInteger(column.input.dtype) || column.sample.size() != 1) continue;
+    if (column.sample[0] == spec_.seq_len) return;
+    other = &column;
+  }
+  Check(!other, "[", other->parts.front().file, "] expected rows of ",
+        spec_.seq_len, " elements (`seq_len`) in \"", other->input.name,
+        "\", got rows of ", other->sample[0], "; only token files are cut");
+}
+
 void Dataset::CheckComplete(const std::vector<std::string>& unused) {
   std::vector<std::string> found = unused;
   for (const Column& column : columns_) found.push_back(column.input.name);
@@ -236,6 +249,7 @@ void Dataset::CheckComplete(const std::vector<std::string>& unused) {
           "; an array that is not per sample can be named with `whole`");
   }
   size_ = samples(first);
+  CheckLength();
   std::set<std::string> names(unused.begin(), unused.end());
   if (names.size() == 1) {
     notes_.push_back(Concat("[", Files(), "] array \"", *names.begin(),
@@ -360,7 +374,11 @@ int64_t Dataset::dropped() const {
 
 TensorMap Dataset::Batch(int64_t index) const {
   Check(index >= 0, "expected a batch from 0 on, got ", index);
-  if (spec_.source) return SourceBatch(index);
+  if (spec_.source) {
+    TensorMap batch = SourceBatch(index);
+    CheckLookedUp(batch, {});
+    return batch;
+  }
   const int64_t epoch = index / batches_per_epoch();
   int64_t begin = index % batches_per_epoch() * spec_.batch_size;
   int64_t end = std::min(begin + spec_.batch_size, size_);
@@ -375,13 +393,55 @@ TensorMap Dataset::Batch(int64_t index) const {
     samples.push_back(weighted_ ? weighted_->At(drawn + i)
                                 : order_->At(epoch, i));
   }
-  if (spec_.rows) return SourceRows(samples);
-  TensorMap batch = whole_;
+  TensorMap batch = spec_.rows ? SourceRows(samples) : whole_;
   for (const Column& column : columns_) {
     batch[column.input.name] = Rows(column, samples);
   }
   if (!tokens_.empty()) AddTokenWindows(samples, &batch);
+  CheckLookedUp(batch, samples);
   return batch;
+}
+
+void Dataset::CheckLookedUp(const TensorMap& batch,
+                            const std::vector<int64_t>& samples) const {
+  for (const DatasetInput& input : spec_.inputs) {
+    if (!input.looked_up) continue;
+    const Tensor& array = batch.at(input.name);
+    for (int64_t i = 0; i < array.size(); ++i) {
+      const int64_t row = IntAt(array, i);
+      if (row >= 0 && row < *input.looked_up) [[likely]]
+        continue;
+      RefuseElement(input, array, i, samples);
+    }
+  }
+}
+
+void Dataset::RefuseElement(const DatasetInput& input, const Tensor& array,
+                            int64_t place,
+                            const std::vector<int64_t>& samples) const {
+  const int64_t element = IntAt(array, place);
+  std::string file = Files(), where;
+  if (!input.whole && array.rank() > 0) {
+    const int64_t elements = array.size() / array.dim(0);
+    int64_t sample = place / elements;
+    place %= elements;
+    if (!samples.empty()) {
+      sample = samples[static_cast<size_t>(sample)];
+      auto name = [](const Column& column) { return column.input.name; };
+      auto column = std::ranges::find(columns_, input.name, name);
+      const auto& parts = column != columns_.end() ? column->parts : tokens_;
+      if (!parts.empty()) {  // else the caller reads the samples
+        const Part& part = Find(parts, sample);
+        file = part.file;
+        sample -= part.begin;
+      }
+    }
+    where =
+        Concat("sample ", sample, samples.empty() ? " of the batch" : "", ", ");
+  }
+  Fail("[", file, "] expected \"", input.name, "\" in 0…", *input.looked_up - 1,
+       ", the rows of a weight that it looks up, got ", element, " in ", where,
+       "element ", place);
 }
 
 TensorMap Dataset::SourceBatch(int64_t index) const {

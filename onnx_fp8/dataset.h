@@ -37,6 +37,8 @@ struct DatasetInput {
   bool is_label = false;
   // The label of elements that the loss leaves out; none: it counts all.
   std::optional<int64_t> ignored = {};
+  // As InputInfo's: elements lie in 0 … looked_up - 1.
+  std::optional<int64_t> looked_up = {};
 
   // The dtype in which an array is fed.
   DType FedAs(const Tensor& array) const;
@@ -125,7 +127,8 @@ class Dataset {
   // the files, the spec and `index`: the order of an epoch is a shuffle keyed
   // by seed and epoch (data/pass_order.h), or the order of the files. Shapes
   // are (batch_size, …); the last batch of an epoch may be smaller unless
-  // drop_last. Errors: an integer that does not fit the input's dtype.
+  // drop_last. Errors: an integer that does not fit the input's dtype, an
+  // element outside of the weight that it is looked up in.
   TensorMap Batch(int64_t index) const;
 
   // Shape of one sample (for a whole array, of the array). REQUIRES: an input.
@@ -159,6 +162,8 @@ class Dataset {
                 const Tensor& data);
   void AddRows(const DatasetInput& input, const std::string& file,
                const Tensor& data);
+  // Errors: arrays of integers, none of which has rows of `seq_len`.
+  void CheckLength() const;
   void CheckComplete(const std::vector<std::string>& unused);
   void OpenRows();
   TensorMap SourceBatch(int64_t index) const;
@@ -175,6 +180,13 @@ class Dataset {
   Tensor Rows(const Column& column, const std::vector<int64_t>& samples) const;
   void AddTokenWindows(const std::vector<int64_t>& samples,
                        TensorMap* batch) const;
+  // Errors: an element that is looked up in a weight without such a row. Row i
+  // of the batch is `samples[i]`, or not known.
+  void CheckLookedUp(const TensorMap& batch,
+                     const std::vector<int64_t>& samples) const;
+  // Errors: the element at `place` of this array is outside.
+  void RefuseElement(const DatasetInput& input, const Tensor& array,
+                     int64_t place, const std::vector<int64_t>& samples) const;
   std::string Files() const;
 
   DatasetSpec spec_;

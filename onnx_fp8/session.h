@@ -244,6 +244,8 @@ struct InputInfo {
   Shape shape;                          // -1: dynamic
   std::vector<std::string> axis_names;  // "" where fixed; empty: all fixed
   bool is_label = false;
+  // Its elements are rows of a weight with so many (an embedding's tokens).
+  std::optional<int64_t> looked_up = {};
 };
 
 // Files for programs that serve a model (docs/formats.md).

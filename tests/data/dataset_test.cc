@@ -237,6 +237,58 @@ TEST_F(DatasetTest, RefusesIntegersThatDoNotFit) {
   EXPECT_EQ(error(Tensor::Ints({0, 1}), DType::kBool), "");
 }
 
+// The message names the sample as the caller knows it.
+TEST_F(DatasetTest, RefusesElementsOutsideOfTheWeightTheyAreLookedUpIn) {
+  const auto ids = [](std::vector<int64_t> rows) {
+    const int64_t samples = std::ssize(rows) / 2;
+    return TensorMap{{"ids", Tensor::Ints(rows).Reshaped({samples, 2})}};
+  };
+  const auto error = [&](DatasetSpec spec) {
+    spec.inputs = {{.name = "ids", .dtype = DType::kInt64, .looked_up = 5}};
+    spec.batch_size = 2;
+    spec.shuffle = false;
+    const Dataset dataset(spec);
+    EXPECT_EQ(ErrorOf([&] { dataset.Batch(0); }), "");
+    return ErrorOf([&] { dataset.Batch(1); });
+  };
+  const std::string a = Write("a", ids({0, 4, 1, 2, 3, 0}));
+  EXPECT_EQ(error({.files = {a, a}}), "");
+  EXPECT_NE(error({.files = {a, Write("c", ids({1, 5, 1, 1}))}})
+                .find("c.safetensors] expected \"ids\" in 0…4, the rows of a "
+                      "weight that it looks up, got 5 in sample 0, element 1"),
+            std::string::npos);
+  const auto rows = [&](const std::vector<int64_t>& samples, const auto&) {
+    std::vector<int64_t> all;
+    for (int64_t sample : samples) {
+      all.insert(all.end(), {0, sample == 3 ? -1 : 1});
+    }
+    return ids(all);
+  };
+  EXPECT_NE(error({.files = {"rows"}, .rows = RowSource{rows, 4}})
+                .find("[rows] expected \"ids\" in 0…4, the rows of a weight "
+                      "that it looks up, got -1 in sample 3, element 1"),
+            std::string::npos);
+  const auto batch = [&](int64_t index, const auto&) {
+    return index == 0 ? ids({0, 1}) : ids({0, 1, 7, 1});
+  };
+  EXPECT_NE(error({.files = {"batches"}, .source = BatchSource{batch}})
+                .find("got 7 in sample 1 of the batch, element 0"),
+            std::string::npos);
+}
+
+TEST_F(DatasetTest, RefusesArraysOfOtherRowsThanSeqLen) {
+  DatasetSpec spec{
+      .files = {Write("a", {{"ids", Tensor::Zeros(DType::kInt64, {4, 6})}})},
+      .inputs = {{"ids", DType::kInt64}},
+      .batch_size = 2,
+      .seq_len = 6};
+  EXPECT_EQ(ErrorOfSpec(spec), "");
+  spec.seq_len = 3;
+  EXPECT_NE(ErrorOfSpec(spec).find("a.safetensors] expected rows of 3 elements "
+                                   "(`seq_len`) in \"ids\", got rows of 6"),
+            std::string::npos);
+}
+
 TEST_F(DatasetTest, RefusesWhatDoesNotFit) {
   TensorMap ten = Samples(10), twelve = Samples(12);
   std::string file = Write("a", ten);

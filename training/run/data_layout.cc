@@ -107,6 +107,7 @@ DataLayout LayOutData(const std::vector<InputInfo>& inputs,
   bool label_listed = false;
   for (const InputInfo& input : inputs) {
     DatasetInput entry{input.name, input.dtype};
+    entry.looked_up = input.looked_up;
     if (input.name == loss.label) {
       label_listed = true;
     } else {

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/joined.h"
 #include "graph/passes/straight_through.h"
+#include "graph/passes/token_places.h"
 #include "onnx_fp8/option_error.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
@@ -30,11 +31,35 @@
 
 namespace onnx_fp8 {
 
+namespace {
+
+// The rows of the weight in which elements of the value are looked up; the
+// fewest, if there are several. None: it is no index.
+std::optional<int64_t> RowsLookedUp(const Value& value) {
+  std::optional<int64_t> fewest;
+  auto take = [&](std::optional<int64_t> rows) {
+    if (rows) fewest = std::min(*rows, fewest.value_or(*rows));
+  };
+  for (const Node* use : value.uses) {
+    if (use->Is("Cast") && IsInteger(use->out(0)->dtype)) {
+      take(RowsLookedUp(*use->out(0)));
+    } else if (use->Is("Gather") && use->in(1) == &value &&
+               use->Int("axis", 0) == 0 && ComesFromWeight(use->in(0)) &&
+               use->in(0)->shape && !use->in(0)->shape->empty()) {
+      take(use->in(0)->shape->front());
+    }
+  }
+  return fewest;
+}
+
+}  // namespace
+
 std::vector<InputInfo> TrainingModel::Inputs() const {
   std::vector<InputInfo> infos;
   for (const Value* value : graph->inputs) {
     infos.push_back({value->name, value->dtype, value->shape.value_or(Shape{}),
-                     value->axis_names, IsLabelOfFile(*value)});
+                     value->axis_names, IsLabelOfFile(*value),
+                     RowsLookedUp(*value)});
   }
   return infos;
 }

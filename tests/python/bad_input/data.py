@@ -458,14 +458,33 @@ def shorter_than_a_window(folder):
     return tokens(folder, [1] * 16)
 
 
-@cases("[Gather node_embedding] expected indices in -61…60, got 60000")
+@cases("[t.bin] expected \"input_ids\" in 0…60, the rows of a weight that it looks up, got 60000 in sample 2, element 8")
 def token_beyond_the_vocabulary(folder):
     return tokens(folder, [1] * 40 + [60000] + [1] * 40)
 
 
-@cases("[Gather node_embedding] expected indices in -61…60, got 4464")
+@cases("[t.bin] expected \"input_ids\" in 0…60, the rows of a weight that it looks up, got 4464 in sample 0, element 2")
 def tokens_of_another_type(folder):
     return tokens(folder, [1, 70000] * 40, dtype=np.uint32)
+
+
+def ids(folder, *flags, **changes):
+    rows = np.ones((4, 16), np.int64)
+    for (sample, element), value in changes.get("at", {}).items():
+        rows[sample, element] = value
+    np.savez(folder / "t.npz", input_ids=rows, labels=np.ones_like(rows))
+    return ["grad", GPT, "--data", "t.npz", "--loss", "cross_entropy", "-o", "out.npz", *flags]
+
+
+# As in PyTorch; ONNX counts such an index from the end.
+@cases('[t.npz] expected "input_ids" in 0…60, the rows of a weight that it looks up, got -1 in sample 3, element 7')
+def negative_token(folder):
+    return ids(folder, at={(3, 7): -1})
+
+
+@cases('[t.npz] expected rows of 8 elements (--seq-len) in "labels", got rows of 16; only token files are cut')
+def length_of_arrays(folder):
+    return ids(folder, "--seq-len", "8")
 
 
 @cases("[t.bin] expected a sequence length (--seq-len) for token files")
