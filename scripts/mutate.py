@@ -23,7 +23,7 @@ from mutation.tokens import Source
 from mutation.workspace import Workspace, files_of, git
 
 # Folder → the tests of ctest that should notice; the closest folder counts. The
-# tests that run the program (test_python, test_bad_input) take long: --tests.
+# tests that run the program (test_python_a_to_l, test_bad_input) take long: --tests.
 TESTS = {
     "base": ("test_base", "test_cli"),
     "cli": ("test_cli",),
@@ -219,7 +219,7 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tests", type=lambda s: tuple(s.split(",")),
                         help="these tests of ctest, not the folder's own: "
-                        "test_cli,test_python")
+                        "test_cli,test_python_a_to_l")
     parser.add_argument("--list", action="store_true",
                         help="only print the mutants that are drawn")
     parser.add_argument("--json", metavar="FILE", help="write the results")
