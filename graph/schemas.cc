@@ -16,11 +16,11 @@ using Table = std::map<std::string, OpDefinition, std::less<>>;
 
 Table MakeTable() {
   Table table;
-  for (auto* list :
-       {AttentionOps, CollectiveOps, FusedOps, FusedQuantizeOps, LossOps,
-        MasterOps, MomentOps, RotaryOps, RoundStochasticOps, RoundToOps,
-        QuantizeOps, QuantizeBlockOps, QuantizePaddedOps, ProductSumOps,
-        GradientOps, OptimizerOps, StraightThroughOps}) {
+  for (auto* list : {AttentionOps, CastStatisticsOps, CollectiveOps, FusedOps,
+                     FusedQuantizeOps, LossOps, MasterOps, MomentOps, RotaryOps,
+                     RoundStochasticOps, RoundToOps, QuantizeOps,
+                     QuantizeBlockOps, QuantizePaddedOps, ProductSumOps,
+                     GradientOps, OptimizerOps, StraightThroughOps}) {
     for (OpDefinition& op : list()) {
       std::string name = op.name;
       Check(table.emplace(name, std::move(op)).second, "op ", name,

@@ -41,6 +41,7 @@ struct OpDefinition {
 
 // One list per file of graph/schemas/.
 std::vector<OpDefinition> AttentionOps();        // schemas/attention.cc
+std::vector<OpDefinition> CastStatisticsOps();   // schemas/cast_statistics.cc
 std::vector<OpDefinition> CollectiveOps();       // schemas/collectives.cc
 std::vector<OpDefinition> FusedOps();            // schemas/fused.cc
 std::vector<OpDefinition> FusedQuantizeOps();    // schemas/fused_quantize.cc

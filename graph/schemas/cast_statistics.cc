@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CastStatistics: what a cast to FP8 did to a tensor, in the order of
+// onnx_fp8/cast_statistics.h. `limit` lies half a step beyond the largest code,
+// q_max: larger numbers are saturated, numbers between the two are rounded.
+#include "onnx_fp8/cast_statistics.h"
+
+#include "base/check.h"
+#include "graph/schemas.h"
+#include "graph/schemas/quantize.h"
+
+namespace onnx_fp8 {
+namespace {
+
+constexpr char kMasks[] = R"(
+  real = onnx_fp8.DequantizeBlock<block_rows: int = @block_rows, block_columns: int = @block_columns>(q, scale)
+  code = Cast<to = 1>(q)
+  zero = Constant<value = float {0.0}>()
+  inf = Reciprocal(zero)
+  size = Abs(x)
+  is_finite = Less(size, inf)
+  is_not_finite = Not(is_finite)
+  is_zero = Equal(x, zero)
+  is_other = Not(is_zero)
+  is_some = And(is_other, is_finite)
+  has_zero_code = Equal(code, zero)
+  is_flushed = And(is_some, has_zero_code)
+  code_size = Abs(code)
+  q_max = Constant<value_float: float = @q_max>()
+  has_largest_code = Equal(code_size, q_max)
+  limit = Constant<value_float: float = @limit>()
+  beyond = Div(limit, q_max)
+  real_size = Abs(real)
+  most = Mul(real_size, beyond)
+  is_larger = Greater(size, most)
+  is_clipped = And(has_largest_code, is_larger)
+  is_saturated = And(is_clipped, is_finite)
+  kept = Where(is_finite, x, zero)
+  kept_real = Where(is_finite, real, zero)
+  x_double = Cast<to = 11>(kept)
+  real_double = Cast<to = 11>(kept_real)
+  error = Sub(x_double, real_double)
+  x_square = Mul(x_double, x_double)
+  error_square = Mul(error, error)
+  kept_size = Abs(kept)
+  some_size = Where(is_some, size, inf)
+  across = Constant<value = int64[1] {1}>()
+  zero_size = Constant<value = float[1] {0.0}>()
+)";
+
+std::string SumText(const char* to, const char* of) {
+  return Concat("  ", to, "_double = Cast<to = 11>(", of, ")\n  ", to,
+                "_row = Flatten<axis = 0>(", to, "_double)\n  ", to,
+                " = ReduceSum<keepdims = 0>(", to, "_row, across)\n");
+}
+
+// The extremes of no numbers are 0 and infinity.
+constexpr char kExtremes[] = R"(
+  size_row = Flatten<axis = 0>(kept_size)
+  largest = ReduceMax<keepdims = 0>(size_row, across)
+  largest_size = Max(largest, zero_size)
+  amax = Cast<to = 11>(largest_size)
+  some_row = Flatten<axis = 0>(some_size)
+  smallest = ReduceMin<keepdims = 0>(some_row, across)
+  least = Cast<to = 11>(smallest)
+  all = Size(x)
+  all_double = Cast<to = 11>(all)
+  elements = Unsqueeze(all_double, of_rows)
+  scale_double = Cast<to = 11>(scale)
+  largest_scale = ReduceMax<keepdims = 0>(scale_double)
+  scales = Unsqueeze(largest_scale, of_rows)
+  statistics = Concat<axis = 0>(elements, zeros, flushed, saturated, not_finite, signal, noise, amax, least, scales)
+)";
+
+const std::string& CastStatisticsBody() {
+  static const std::string body = Concat(
+      "(x, q, scale) => (statistics) {", kMasks,
+      "  of_rows = Constant<value = int64[1] {0}>()\n",
+      SumText("zeros", "is_zero"), SumText("flushed", "is_flushed"),
+      SumText("saturated", "is_saturated"),
+      SumText("not_finite", "is_not_finite"), SumText("signal", "x_square"),
+      SumText("noise", "error_square"), kExtremes, "}");
+  return body;
+}
+
+void InferCastStatistics(Node& node) {
+  const Value& x = Operand(node, 0, DType::kFloat);
+  CheckFloat8(node, 1);
+  const Value& q = *node.in(1);
+  Check(!x.concrete() || !q.concrete() || *x.shape == *q.shape, "[",
+        node.Where(), "] expected codes of x, ",
+        x.shape ? ToString(*x.shape) : std::string(), ", got ",
+        q.shape ? ToString(*q.shape) : std::string());
+  SetOutput(node, 0, DType::kDouble, Shape{CastStatistics::kNumbers});
+}
+
+}  // namespace
+
+std::vector<OpDefinition> CastStatisticsOps() {
+  return {{"CastStatistics",
+           {{"q_max", AttributeKind::kFloat},
+            {"limit", AttributeKind::kFloat},
+            {"block_rows", AttributeKind::kInt},
+            {"block_columns", AttributeKind::kInt}},
+           CastStatisticsBody().c_str(),
+           InferCastStatistics,
+           LateOp(OpKind::kOther)}};
+}
+
+}  // namespace onnx_fp8

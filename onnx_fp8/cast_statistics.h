@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace onnx_fp8 {
+
+// What a cast to FP8 did to a tensor: the result of the op CastStatistics
+// (graph/schemas/cast_statistics.cc), in the order of its elements. Counts and
+// sums are exact integers and double sums.
+struct CastStatistics {
+  double elements = 0;
+  double zeros = 0;       // before the cast
+  double flushed = 0;     // finite numbers other than 0 whose code is 0
+  double saturated = 0;   // finite numbers that no rounding brings to a code
+  double not_finite = 0;  // NaN and Inf; no other number counts them
+  double signal = 0;      // Σ x²
+  double noise = 0;       // Σ (x - decoded)²
+  double amax = 0;        // the largest |x|
+  // The smallest |x| other than 0; Inf: there is none.
+  double least = std::numeric_limits<double>::infinity();
+
+  double scale = 0;  // the largest one
+
+  static constexpr int kNumbers = 10;
+
+  // Takes in another part of the tensor. A part that comes twice changes no
+  // share or ratio if all parts do.
+  void Add(const CastStatistics& part) {
+    elements += part.elements;
+    zeros += part.zeros;
+    flushed += part.flushed;
+    saturated += part.saturated;
+    not_finite += part.not_finite;
+    signal += part.signal;
+    noise += part.noise;
+    amax = std::max(amax, part.amax);
+    least = std::min(least, part.least);
+    scale = std::max(scale, part.scale);
+  }
+
+  // A count as a share of all elements, 0 … 1; 0 without elements.
+  double Share(double count) const {
+    return elements > 0 ? count / elements : 0;
+  }
+  // The signal-to-noise ratio of the cast in dB; Inf without noise.
+  double Sqnr() const {
+    return noise > 0 ? 10 * std::log10(signal / noise)
+                     : std::numeric_limits<double>::infinity();
+  }
+  // log2(amax / least): the bits of exponent that the numbers span; 0 if all
+  // are 0.
+  double RangeBits() const { return amax > 0 ? std::log2(amax / least) : 0; }
+};
+
+}  // namespace onnx_fp8

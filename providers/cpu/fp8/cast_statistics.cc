@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CastStatistics. Counts equal the body's; sums of doubles are taken in another
+// order, which does not depend on the number of threads.
+#include "onnx_fp8/cast_statistics.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "providers/cpu/fp8/dequantize_block.h"
+#include "providers/cpu/math/float8_kernels.h"
+#include "providers/cpu/stored.h"
+#include "providers/cpu/tasks.h"
+#include "providers/kernel.h"
+#include "providers/ops/block_grid.h"
+
+namespace onnx_fp8 {
+namespace {
+
+struct CodeFormat {
+  float q_max, beyond;  // beyond: limit / q_max
+};
+
+// n elements, with their codes as floats and their scales.
+void AddElements(const CodeFormat& format, const float* x, const float* code,
+                 const float* scale, int64_t n, CastStatistics* sums) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float size = std::fabs(x[i]);
+    if (!(size < std::numeric_limits<float>::infinity())) {
+      sums->not_finite += 1;
+      continue;
+    }
+    const float real = code[i] * scale[i];
+    const double error = static_cast<double>(x[i]) - static_cast<double>(real);
+    sums->noise += error * error;
+    if (size == 0) {
+      sums->zeros += 1;
+      continue;
+    }
+    const bool largest = std::fabs(code[i]) == format.q_max;
+    sums->flushed += code[i] == 0;
+    sums->saturated += largest && size > std::fabs(real) * format.beyond;
+    sums->signal += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    sums->amax = std::max<double>(sums->amax, size);
+    sums->least = std::min<double>(sums->least, size);
+  }
+}
+
+void MeasureCast(KernelContext& ctx) {
+  const Tensor &x = ctx.In(0), &q = ctx.In(1);
+  Check(ComputedAs(x) == DType::kFloat && IsFloat8(q.dtype()) &&
+            x.shape() == q.shape(),
+        "[", ctx.Where(), "] expected floats and as many codes, got ",
+        Name(x.dtype()), ToString(x.shape()), " and ", Name(q.dtype()),
+        ToString(q.shape()));
+  const BlockGrid grid = GridOf(ctx, q, "block_rows", "block_columns");
+  const std::vector<float> scales = ScalesIn(ctx, 2, grid);
+  const float q_max = ctx.Float("q_max", 0);
+  const CodeFormat format = {q_max, ctx.Float("limit", 0) / q_max};
+  const Float8Kernels& kernels = KernelsFor(ActiveIsa());
+  const auto decode =
+      q.dtype() == DType::kE4M3 ? kernels.decode_e4m3 : kernels.decode_e5m2;
+  const StoredIn<float> from(x);
+  const auto* codes = static_cast<const uint8_t*>(q.raw());
+  const int64_t n = grid.columns, rows = RowsPerTask(n);
+  std::vector<CastStatistics> parts(
+      static_cast<size_t>((grid.rows + rows - 1) / rows));
+  ParallelTasks(std::ssize(parts), [&](int64_t task) {
+    std::vector<float> spread(static_cast<size_t>(n)), code = spread,
+                                                       wide = spread;
+    CastStatistics& part = parts[static_cast<size_t>(task)];
+    const int64_t end = std::min(grid.rows, (task + 1) * rows);
+    for (int64_t i = task * rows; i < end; ++i) {
+      if (i == task * rows || i % grid.block_rows == 0) {
+        SpreadAcross(grid, scales.data() + i / grid.block_rows * grid.across,
+                     spread.data());
+      }
+      decode(codes + i * n, code.data(), n);
+      AddElements(format, from.Read(i * n, n, wide.data()), code.data(),
+                  spread.data(), n, &part);
+    }
+  });
+  CastStatistics all;
+  for (const CastStatistics& part : parts) all.Add(part);
+  all.elements = static_cast<double>(x.size());
+  for (float scale : scales) all.scale = std::max<double>(all.scale, scale);
+  const double numbers[] = {
+      all.elements, all.zeros, all.flushed, all.saturated, all.not_finite,
+      all.signal,   all.noise, all.amax,    all.least,     all.scale};
+  static_assert(std::size(numbers) == CastStatistics::kNumbers);
+  Tensor y = ctx.Out(0, DType::kDouble, {CastStatistics::kNumbers});
+  std::ranges::copy(numbers, y.data<double>());
+}
+
+}  // namespace
+
+void RegisterCastStatistics(KernelRegistry& r) {
+  r.Add("CastStatistics", MeasureCast, {.narrow_in = {0}}, kDomain);
+}
+
+}  // namespace onnx_fp8

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The body of CastStatistics in onnx.reference and stock onnxruntime, our kernel, and NumPy's formulas."""
+import numpy as np
+import pytest
+from test_quantize_bodies import DOMAIN, E4M3, E5M2, INPUTS, Q_MAX, Runner, bodies, make  # noqa: F401
+
+EXACT = [0, 1, 2, 3, 4, 7, 8, 9]  # all but the sums
+LIMIT = {E4M3: 464.0, E5M2: 61440.0}  # half a step beyond the largest code
+
+
+def formulas(x, code, scale, to):
+    """`scale`: of each element."""
+    x = x.astype(np.float64)
+    finite = np.isfinite(x)
+    size, some = np.abs(x), finite & (x != 0)
+    error = (x - (code * scale).astype(np.float64))[finite]
+    return np.array([x.size, (x == 0).sum(), (some & (code == 0)).sum(),
+                     (finite & (size > LIMIT[to] * scale.astype(np.float64))).sum(), (~finite).sum(),
+                     (x[finite]**2).sum(), (error**2).sum(), size[finite].max(initial=0), size[some].min(initial=np.inf),
+                     scale.max()])
+
+
+@pytest.mark.parametrize("rows, columns, pow2", [(0, 0, 0), (1, 0, 0), (1, 32, 2), (4, 4, 1)])
+@pytest.mark.parametrize("to", [E4M3, E5M2])
+def test_three_engines(tmp_path, bodies, to, rows, columns, pow2):  # noqa: F811
+    blocks = f"block_rows = {rows}, block_columns = {columns}"
+    graph = f"""g (float[R,C] x) => (float[R,C] code, float[A,B] scale, double[10] y) {{
+      q, scale, amax = {DOMAIN}.QuantizeBlock<to = {to}, q_max = {Q_MAX[to]}, {blocks}, pow2 = {pow2}, scale_to = 1>(x)
+      code = Cast<to = 1>(q)
+      y = {DOMAIN}.CastStatistics<q_max = {Q_MAX[to]}, limit = {LIMIT[to]}, {blocks}>(x, q, scale) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["QuantizeBlock", "DequantizeBlock", "CastStatistics"])
+    for kind in INPUTS:
+        x = make((9, 65), kind)
+        with np.errstate(all="ignore"):
+            results = runner.run(x=x)
+            at = np.arange(9) // (rows or 9), np.arange(65) // (columns or 65)
+            ours = results[2]
+            expected = formulas(x, ours["code"], ours["scale"][np.ix_(*at)], to)
+        for engine in results:
+            np.testing.assert_array_equal(engine["y"][EXACT], expected[EXACT], err_msg=kind)
+            np.testing.assert_allclose(engine["y"][5:7], expected[5:7], rtol=1e-12, err_msg=kind)
