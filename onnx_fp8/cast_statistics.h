@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <string>
+
+#include "onnx_fp8/dtype.h"
 
 namespace onnx_fp8 {
 
@@ -25,6 +29,11 @@ struct CastStatistics {
   double scale = 0;  // the largest one
 
   static constexpr int kNumbers = 10;
+
+  // The result of the op: kNumbers doubles.
+  static CastStatistics From(const double* x) {
+    return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9]};
+  }
 
   // Takes in another part of the tensor. A part that comes twice changes no
   // share or ratio if all parts do.
@@ -53,6 +62,16 @@ struct CastStatistics {
   // log2(amax / least): the bits of exponent that the numbers span; 0 if all
   // are 0.
   double RangeBits() const { return amax > 0 ? std::log2(amax / least) : 0; }
+};
+
+// A cast to FP8 in a step.
+struct MeasuredCast {
+  std::string fqn;      // of the layer's weight
+  std::string gemm;     // the first one that reads the codes: "forward", …
+  std::string operand;  // "input", "weight" or "grad_output"
+  int64_t use = 1;      // counts the copies of one tensor, in order
+  DType format = DType::kE4M3;
+  CastStatistics numbers = {};
 };
 
 }  // namespace onnx_fp8

@@ -6,6 +6,7 @@
 //   model/          a copy of the model file, with its external data
 //   loss/, optimizer/   the same of a loss and of an optimizer in a file
 //   metrics.jsonl   see training/run/metrics.h
+//   statistics.jsonl   of `stats`, the same
 //   latest, checkpoints/   see training/state/checkpoint.h
 //   best/           the same for the best checkpoint (TrainerSpec::save_best)
 //
@@ -45,6 +46,7 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string statistics() const { return path_ + "/statistics.jsonl"; }
   // Whether Write has completed in this folder.
   bool HasConfig() const;
   bool HasCheckpoint() const;

@@ -25,6 +25,7 @@
 
 #include "onnx_fp8/batch_norm_mode.h"
 #include "onnx_fp8/budgets.h"
+#include "onnx_fp8/cast_statistics.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/loss_scaling.h"
 #include "onnx_fp8/memory_report.h"
@@ -164,6 +165,10 @@ struct SessionOptions {
   // "tokens", as of one large batch. The latter needs a loss of the table, and
   // no static scales.
   std::string grad_accum_by = "batches";
+  // "every=100,layers=GLOB,GLOB": each 100th step measures its casts to FP8
+  // (StepResult::casts), of these layers or of all; "": none does. No result
+  // changes. See onnx_fp8/stats_spec.h.
+  std::string stats;
   uint64_t seed = 0;
   // Called before the memory of a plan is allocated, as a rule after the model
   // was read and a graph was built; empty: nothing is called.
@@ -216,6 +221,9 @@ struct StepResult {
   std::string cause;
   // What happened to a checkpoint's scales under another recipe; said once.
   std::string remark;
+  // What the step's casts to FP8 did, in a step that `stats` measures: sums
+  // over micro-batches and ranks.
+  std::vector<MeasuredCast> casts = {};
 };
 
 struct EvalResult {

@@ -34,7 +34,7 @@ std::string Ordinal(int64_t n) {
   return Concat(n, n == 2 ? "nd" : n == 3 ? "rd" : "th");
 }
 
-Value* Measure(Graph& graph, Node& quantizer, Node* before) {
+Value* Measure(Graph& graph, const Node& quantizer, Node* before) {
   Builder b(graph, quantizer.out(0)->name + ".", before);
   b.set_metadata(quantizer.metadata);
   b.set_part(quantizer.part);
@@ -49,43 +49,52 @@ Value* Measure(Graph& graph, Node& quantizer, Node* before) {
 
 }  // namespace
 
-std::string MeasuredCast::Label() const {
-  return Concat(fqn, " ", gemm, " ", operand,
-                use > 1 ? " (" + Ordinal(use) + " copy)" : "");
+std::string Label(const MeasuredCast& cast) {
+  return Concat(cast.fqn, " ", cast.gemm, " ", cast.operand,
+                cast.use > 1 ? " (" + Ordinal(cast.use) + " copy)" : "");
 }
 
-CastMeasures MeasureCasts(Graph& graph,
-                          const std::vector<std::string>& layers) {
-  CastMeasures measures;
+std::vector<Node*> MeasuredQuantizers(Graph& graph,
+                                      const std::vector<std::string>& layers) {
+  std::vector<Node*> measured;
   std::set<std::string> idle(layers.begin(), layers.end()), names;
-  std::map<const Value*, int64_t> copies;
-  std::vector<Value*> numbers;
-  auto& nodes = graph.nodes();
-  for (auto it = nodes.begin(); it != nodes.end(); ++it) {
-    Node& node = *it;
+  for (Node& node : graph.nodes()) {
     const std::string fqn = node.String("fqn", "");
     if (FactsOf(node).kind != OpKind::kQuantize || fqn.empty()) continue;
     names.insert(fqn);
-    const int64_t use = ++copies[node.in(0)];
     bool wanted = layers.empty();
     for (const std::string& glob : layers) {
       if (!MatchesGlob(glob, fqn)) continue;
       idle.erase(glob);
       wanted = true;
     }
-    if (!wanted) continue;
-    measures.casts.push_back({fqn, FirstGemm(*node.out(0)),
-                              node.String("operand", ""), use,
-                              node.out(0)->dtype});
+    if (wanted) measured.push_back(&node);
+  }
+  Check(idle.empty() && !names.empty(), "[", graph.file,
+        "] `stats`: expected a layer in FP8",
+        idle.empty() ? "" : " that " + *idle.begin() + " matches", ", got ",
+        names.empty() ? "none" : Joined({names.begin(), names.end()}));
+  return measured;
+}
+
+CastMeasures MeasureCasts(Graph& graph,
+                          const std::vector<std::string>& layers) {
+  CastMeasures measures;
+  std::map<const Value*, int64_t> copies;
+  std::vector<Value*> numbers;
+  const std::vector<Node*> measured = MeasuredQuantizers(graph, layers);
+  auto wanted = measured.begin();
+  auto& nodes = graph.nodes();
+  for (auto it = nodes.begin(); wanted != measured.end(); ++it) {
+    if (&*it != *wanted) continue;
+    ++wanted;
+    measures.casts.push_back({it->String("fqn", ""), FirstGemm(*it->out(0)),
+                              it->String("operand", ""), ++copies[it->in(0)],
+                              it->out(0)->dtype});
     const auto next = std::next(it);
     numbers.push_back(
-        Measure(graph, node, next == nodes.end() ? nullptr : &*next));
+        Measure(graph, *it, next == nodes.end() ? nullptr : &*next));
   }
-  Check(idle.empty(), "[", graph.file,
-        "] `stats`: expected a layer in FP8 that ",
-        idle.empty() ? "" : *idle.begin(), " matches, got ",
-        names.empty() ? "none" : Joined({names.begin(), names.end()}));
-  if (numbers.empty()) return measures;
   Builder b(graph, "stats.");
   measures.numbers = b.Op("Concat", numbers, {{"axis", int64_t{0}}});
   graph.outputs.push_back(measures.numbers);

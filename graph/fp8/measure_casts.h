@@ -9,27 +9,22 @@
 
 namespace onnx_fp8 {
 
-// A cast to FP8 that a graph measures.
-struct MeasuredCast {
-  std::string fqn;      // of the layer's weight
-  std::string gemm;     // the first one that reads the codes: "forward", …
-  std::string operand;  // "input", "weight" or "grad_output"
-  int64_t use = 1;      // counts the copies of one tensor, in order
-  DType format = DType::kE4M3;
-
-  std::string Label() const;  // for people: "fc.weight dgrad weight (2nd copy)"
-};
-
 struct CastMeasures {
-  // CastStatistics::kNumbers doubles for each cast; null: none is measured.
-  Value* numbers = nullptr;
+  Value* numbers;  // CastStatistics::kNumbers doubles for each cast
   std::vector<MeasuredCast> casts;
 };
 
-// Adds a CastStatistics behind each quantizer that Fp8Rewrite has made for a
-// layer whose name one of the globs matches; all, if there is none. The other
-// nodes keep their order and their results. Errors: a glob that matches no
-// quantized layer.
+// "fc.weight dgrad weight (2nd copy)", for people.
+std::string Label(const MeasuredCast& cast);
+
+// The quantizers that Fp8Rewrite has made for the layers whose names one of the
+// globs matches; for all layers, if there is none. Errors: no layer is in FP8;
+// a glob that matches none.
+std::vector<Node*> MeasuredQuantizers(Graph& graph,
+                                      const std::vector<std::string>& layers);
+
+// Adds a CastStatistics behind each of these quantizers. All other nodes keep
+// their order and their results.
 CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers);
 
 }  // namespace onnx_fp8

@@ -130,6 +130,27 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
   AppendLine(line.dump() + "\n");
 }
 
+// Ratios that are infinite are left out: a cast without noise, or of zeros.
+void MetricsFile::Append(const CastMetrics& metrics) {
+  const MeasuredCast& cast = metrics.cast;
+  const CastStatistics& n = cast.numbers;
+  Line line = {{"step", metrics.step},
+               {"fqn", cast.fqn},
+               {"gemm", cast.gemm},
+               {"operand", cast.operand},
+               {"use", cast.use},
+               {"format", Name(cast.format)},
+               {"amax", n.amax},
+               {"scale", n.scale},
+               {"zeros", n.Share(n.zeros)},
+               {"flushed", n.Share(n.flushed)},
+               {"saturated", n.Share(n.saturated)}};
+  if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
+  if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
+  if (n.amax > 0) line["range_bits"] = n.RangeBits();
+  AppendLine(line.dump() + "\n");
+}
+
 void MetricsFile::AppendLine(const std::string& line) {
   size_t done = 0;
   while (done < line.size()) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "onnx_fp8/cast_statistics.h"
 
 namespace onnx_fp8 {
 
@@ -35,6 +36,13 @@ struct ValidationMetrics {
   bool stops_early = false;                // written only if true
 };
 
+// One line per cast to FP8 of a step that `stats` measures, in a file of its
+// own.
+struct CastMetrics {
+  int64_t step = 0;
+  MeasuredCast cast;
+};
+
 // A file of JSON objects, one per line, that only grows.
 class MetricsFile {
  public:
@@ -47,6 +55,7 @@ class MetricsFile {
   // Errors: the disk, naming the file.
   void Append(const StepMetrics& metrics);
   void Append(const ValidationMetrics& metrics);
+  void Append(const CastMetrics& metrics);
 
   // Brings all lines to the device. Call it before a checkpoint gets its name.
   // Errors: the disk.

@@ -94,6 +94,12 @@ const Option kOptions[] = {
         "", {.min = 1}),
     Row("Saves", "val_every", kInt,
         "steps between validations (default: ends of epochs)", "", {.min = 1}),
+    Row("Saves", "stats", kText,
+        "every=N[,layers=GLOB,GLOB]: each Nth step also measures its casts to "
+        "FP8, of these layers or of all, and writes them to "
+        "OUT/statistics.jsonl: shares of saturated and flushed numbers, the "
+        "noise, amax, scale",
+        "", {.field = &O::stats}),
     Row("Saves", "save_best", kChoice,
         "also keep the checkpoint with the best validation, in OUT/best "
         "(`eval()` and `export()` with `best`)",

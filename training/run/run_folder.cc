@@ -133,7 +133,7 @@ void RunFolder::CheckPlain() const {
       {"config.json", kFile}, {"metrics.jsonl", kFile},      {"latest", kFile},
       {"model", kFolder},     {"checkpoints", kFolder},      {"best", kFolder},
       {"best/latest", kFile}, {"best/checkpoints", kFolder}, {"loss", kFolder},
-      {"optimizer", kFolder},
+      {"optimizer", kFolder}, {"statistics.jsonl", kFile},
   };
   for (const auto& [name, expected] : kept) {
     std::string path = path_ + "/" + name;

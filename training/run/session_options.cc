@@ -16,6 +16,7 @@
 #include "graph/fp8/auto_filter.h"
 #include "onnx_fp8/lora_spec.h"
 #include "onnx_fp8/recipe_text.h"
+#include "onnx_fp8/stats_spec.h"
 #include "optimizers/optimizer.h"
 #include "optimizers/own_optimizer.h"
 #include "training/make_provider.h"
@@ -473,6 +474,7 @@ SessionOptions SessionOptionsOf(const OptionSet& options,
   }
   CheckWeightOptions(session);
   if (!session.lora.empty()) ParseLora(session.lora);
+  ParseStats(session.stats);
   session.model = model;
   session.given = options.AllGiven();
   if (options.Find("loss")) session.loss = LossOf(options);

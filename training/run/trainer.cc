@@ -206,7 +206,7 @@ class Trainer {
   }
 
  private:
-  using Metrics = std::variant<StepMetrics, ValidationMetrics>;
+  using Metrics = std::variant<StepMetrics, ValidationMetrics, CastMetrics>;
 
   bool IsFirst() const {
     return !spec_.ranks || spec_.ranks->world().rank() == 0;
@@ -308,6 +308,9 @@ class Trainer {
     }
     metrics.skipped = step.skipped;
     Record(metrics);
+    for (const MeasuredCast& cast : step.casts) {
+      Record(CastMetrics{step.step, cast});
+    }
     Report(step, lr);
   }
 
@@ -424,10 +427,17 @@ class Trainer {
     if (!metrics_) {
       metrics_.emplace(RunFolder(spec_.folder).metrics(), first_step_);
     }
+    if (!session_.Options().stats.empty() && !statistics_) {
+      statistics_.emplace(RunFolder(spec_.folder).statistics(), first_step_);
+    }
     size_t done = 0;
     try {
       for (; done < pending_.size(); ++done) {
-        std::visit([&](const auto& m) { metrics_->Append(m); }, pending_[done]);
+        const Metrics& line = pending_[done];
+        MetricsFile& file = std::holds_alternative<CastMetrics>(line)
+                                ? *statistics_
+                                : *metrics_;
+        std::visit([&](const auto& m) { file.Append(m); }, line);
       }
     } catch (const Error&) {
       pending_.erase(pending_.begin(),
@@ -446,6 +456,7 @@ class Trainer {
       if (pending_.empty()) events_.MetricsFailed(fault);
       place_.reset();
       metrics_.reset();
+      statistics_.reset();
     }
     int64_t fails = !fault.empty() && !gone;
     // The ranks save together.
@@ -464,6 +475,7 @@ class Trainer {
         if (!IsFirst()) return;
         WritePending();
         metrics_->Sync();
+        if (statistics_) statistics_->Sync();
       };
       session_.Save(spec_.folder, notes_, sync, spec_.keep_last);
     } catch (const Error& error) {
@@ -486,7 +498,7 @@ class Trainer {
   Notes notes_;  // for the checkpoints
   // Opened for the first line: a run that fails in its first step leaves no
   // file, so that the folder stays free.
-  std::optional<MetricsFile> metrics_;
+  std::optional<MetricsFile> metrics_, statistics_;
   int64_t first_step_;  // steps done before
   TrainerResult result_;
   std::optional<std::pair<dev_t, ino_t>> place_;  // of the folder

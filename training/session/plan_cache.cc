@@ -34,8 +34,8 @@ std::optional<LabelType> LabelOf(const Graph& graph, const LossSpec& loss,
 bool PlanKey::Fits(const PlanKey& wanted) const {
   return kind == wanted.kind && input_gradients == wanted.input_gradients &&
          shapes == wanted.shapes && sums == wanted.sums &&
-         has_loss == wanted.has_loss && label == wanted.label &&
-         averages == wanted.averages &&
+         measures == wanted.measures && has_loss == wanted.has_loss &&
+         label == wanted.label && averages == wanted.averages &&
          std::ranges::includes(wanted.values, values);
 }
 

@@ -11,6 +11,7 @@
 #include "base/available_memory.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
+#include "onnx_fp8/stats_spec.h"
 #include "providers/run/executor.h"
 #include "providers/run/state_store.h"
 #include "training/make_provider.h"
@@ -67,6 +68,7 @@ class Session : public TrainingSession {
       : options_(options),
         provider_(std::move(provider)),
         ranks_(ranks),
+        stats_(ParseStats(options.stats)),
         runner_(MakePassRunner(options)),
         model_(LoadSessionModel(&options_, runner_)),
         evaluator_(MakeEvaluator()),
@@ -517,6 +519,8 @@ class Session : public TrainingSession {
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
+    const bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
+    key.measures = trains && stats_.Measures(step_ + 1);
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
     if (kind == StepKind::kEval) key.averages = averages_.ToRead(state_);
@@ -635,6 +639,7 @@ class Session : public TrainingSession {
       return MakePlan(graph, kernels, provider_->device(), provider_->queue());
     };
     StepSource source = source_;
+    source.measures = key.measures;
     ApplyChoice(choice, &source);
     PaperStep paper;
     paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
@@ -676,6 +681,7 @@ class Session : public TrainingSession {
     const StepKind kind = key.kind;
     const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
+    source.measures = key.measures;
     if (!key.has_loss) source.loss.kind.clear();
     source.averages = key.averages;
     if (fit) ApplyChoice(ChoiceOf(*fit), &source);
@@ -809,6 +815,9 @@ class Session : public TrainingSession {
     TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
     started->reports.emplace_back(planned.report,
                                   outputs.at(planned.report->output));
+    const StepGraph& step = planned.step;
+    if (step.casts.empty()) return;
+    started->casts.emplace_back(step.casts, outputs.at(step.cast_numbers));
   }
 
   // Waits for the started steps and reads their reports.
@@ -935,6 +944,7 @@ class Session : public TrainingSession {
   std::unique_ptr<ExecutionProvider> provider_;
   const MeshRanks* ranks_;  // null: this process trains alone
   TransferTimes transfers_;
+  const StatsSpec stats_;
   PassRunner runner_;
   TrainingModel model_;
   std::unique_ptr<Evaluator> evaluator_;

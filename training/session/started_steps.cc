@@ -8,6 +8,24 @@
 
 namespace onnx_fp8 {
 
+namespace {
+
+// Adds the numbers of a micro-batch; the first one begins the list.
+void AddCasts(std::vector<MeasuredCast> casts, const Tensor& numbers,
+              std::vector<MeasuredCast>* all) {
+  for (size_t i = 0; i < casts.size(); ++i) {
+    casts[i].numbers = CastStatistics::From(numbers.data<double>() +
+                                            i * CastStatistics::kNumbers);
+    if (i == all->size()) {
+      all->push_back(casts[i]);
+    } else {
+      (*all)[i].numbers.Add(casts[i].numbers);
+    }
+  }
+}
+
+}  // namespace
+
 void StartedSteps::Settle(StepCounts* counts) {
   while (!started_.empty()) {
     StartedStep started = std::move(started_.front());
@@ -40,6 +58,9 @@ StepResult StartedSteps::Read(const StartedStep& started) {
     reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
   }
   StepResult result = Summarize(reports);
+  for (const auto& [casts, numbers] : started.casts) {
+    AddCasts(casts, provider_->ToHost(numbers), &result.casts);
+  }
   result.step = started.step;
   result.remark = started.remark;
   if (!result.skipped && !std::isfinite(result.grad_norm)) {

@@ -22,6 +22,8 @@ struct StartedStep {
   int64_t batches;
   std::string remark;
   std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
+  // Of each micro-batch, if the step measures its casts.
+  std::vector<std::pair<std::vector<MeasuredCast>, Tensor>> casts = {};
 };
 
 // The steps that were started, in order, and their results.

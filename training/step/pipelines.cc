@@ -98,6 +98,10 @@ const char* Name(StepKind kind) {
   return "?";
 }
 
+bool Trains(StepKind kind) {
+  return kind == StepKind::kTrain || kind == StepKind::kMicro;
+}
+
 std::string SegmentNote(const Graph& graph, const SessionOptions& options,
                         bool added) {
   std::vector<std::string> others;
@@ -155,11 +159,14 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
 
 // A step in a file has its parameters already.
 void RequireModel(const SessionOptions& options, const Graph& step) {
-  if (options.lora.empty()) return;
-  throw OptionError(
-      Concat("`lora`: expected the model that the step was made "
-             "from, got the step ",
-             step.file));
+  const char* option = !options.lora.empty()    ? "`lora`"
+                       : !options.stats.empty() ? "`stats`"
+                                                : nullptr;
+  if (!option) return;
+  throw OptionError(Concat(option,
+                           ": expected the model that the step was made from, "
+                           "got the step ",
+                           step.file));
 }
 
 // Brings the model's ops to the forms that the backward, FP8 and our kernels
@@ -209,8 +216,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
   if (source.mesh.tp > 1) {
     list.push_back({"SplitLayers", [&](Graph& g) { step.DivideLayers(g); }});
   }
-  if (source.mesh.data_ranks() > 1 &&
-      (kind == StepKind::kTrain || kind == StepKind::kMicro)) {
+  if (source.mesh.data_ranks() > 1 && Trains(kind)) {
     list.push_back({"ShareLoss", [&](Graph& g) { step.ShareLoss(g); }});
   }
   return list;
@@ -219,8 +225,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
 bool Recomputes(const StepSource& source, StepKind kind) {
   const bool searched = source.recompute == std::vector<std::string>{"auto"};
   const bool chosen = !source.recompute.empty() && !searched;
-  return (source.choose_recomputed || chosen) &&
-         (kind == StepKind::kTrain || kind == StepKind::kMicro);
+  return (source.choose_recomputed || chosen) && Trains(kind);
 }
 
 // FP8 comes after the backward: forward, dgrad and wgrad are products then.
@@ -248,6 +253,9 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+    if (source.measures) {
+      list.push_back({"MeasureCasts", [&](Graph& g) { step.Measure(g); }});
+    }
     if (Recomputes(source, kind)) {
       list.push_back({"Recompute", [&](Graph& g) { step.Recompute(g); }});
     }

@@ -11,6 +11,7 @@
 #include "base/moment_codes.h"
 #include "graph/builder.h"
 #include "graph/fp8/frozen_codes.h"
+#include "graph/fp8/measure_casts.h"
 #include "graph/fp8/scale_update.h"
 #include "graph/onnx/written_file.h"
 #include "graph/op_facts.h"
@@ -236,6 +237,7 @@ void StepBuilder::Quantize(Graph& graph) {
   step_.fp8 = Fp8Rewrite(graph, spec, seed_, pairs_,
                          layout_.slots ? &*layout_.slots : nullptr);
   CheckPatterns(step_.fp8.decisions, spec, graph.file, LeftOut());
+  if (source_.measured) MeasuredQuantizers(graph, *source_.measured);  // errors
   // The rewrite marks FP8 products with their role; the profile wants it on
   // all.
   for (const GemmDecision& d : step_.fp8.decisions) {
@@ -247,6 +249,29 @@ void StepBuilder::Quantize(Graph& graph) {
 
 void StepBuilder::DropAmaxes(Graph& graph) {
   DropIdleAmaxes(graph, Roots(), &step_.fp8);
+}
+
+// A whole that several ranks have counts several times, which changes no share.
+void StepBuilder::Measure(Graph& graph) {
+  CastMeasures measures = MeasureCasts(graph, *source_.measured);
+  Builder b(graph, "stats.");
+  Value* numbers = b.Reshape(
+      measures.numbers, {std::ssize(measures.casts), CastStatistics::kNumbers});
+  const Axes all = {kDataRanks, kReplicaRanks, kTensorRanks};
+  // CastStatistics has sums, then the amax, the least number and the scale.
+  const auto columns = [&](int64_t begin, int64_t end) {
+    return b.Op("Slice",
+                {numbers, b.Ints({begin}), b.Ints({end}), b.Ints({1})});
+  };
+  Value* sums = SumOver(b, columns(0, 7), source_.mesh, all);
+  Value* amax = MaxOver(b, columns(7, 8), source_.mesh, all);
+  Value* least = b.Neg(MaxOver(b, b.Neg(columns(8, 9)), source_.mesh, all));
+  Value* scale = MaxOver(b, columns(9, 10), source_.mesh, all);
+  numbers = b.Op("Concat", {sums, amax, least, scale}, {{"axis", int64_t{1}}});
+  std::erase(graph.outputs, measures.numbers);
+  AddOutput(numbers);
+  step_.cast_numbers = numbers->name;
+  step_.casts = std::move(measures.casts);
 }
 
 // Gradients wait for the update, unless they are released or become parts.

@@ -47,6 +47,8 @@ class StepBuilder {
   void Differentiate(Graph& graph, bool input_gradients);
   void Quantize(Graph& graph);
   void DropAmaxes(Graph& graph);
+  // REQUIRES: source.measured.
+  void Measure(Graph& graph);
   void Recompute(Graph& graph);
   void Shard(Graph& graph);
   void ScalesOfWholes(Graph& graph);  // of tensors in parts on the axis tp

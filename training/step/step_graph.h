@@ -23,6 +23,7 @@
 #include "graph/passes/recompute_auto.h"
 #include "graph/passes/specialize.h"
 #include "graph/weight_uses.h"
+#include "onnx_fp8/cast_statistics.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/sharding.h"
 #include "providers/report/memory_report.h"
@@ -119,6 +120,10 @@ struct StepSource {
   // Uses of the model's parameters, where weight decay depends on them.
   std::map<std::string, WeightUse> uses = {};
   std::string segment_ids = {};  // see SessionOptions
+  // The layers whose casts some of the steps measure, as MeasureCasts takes
+  // them; nullopt: none does. Whether this step does.
+  std::optional<std::vector<std::string>> measured = {};
+  bool measures = false;
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later
@@ -153,7 +158,10 @@ struct StepGraph {
   LossSpec loss_spec;
   std::string grad_norm;
   std::string ok;
-  std::string amax;               // vector, one per label of fp8
+  std::string amax;  // vector, one per label of fp8
+  // MeasureCasts' numbers, of all ranks, and what they are of.
+  std::string cast_numbers;
+  std::vector<MeasuredCast> casts;
   std::string loss_scale;         // float, the one of this step
   std::string update_amax;        // as OptimizerValues', of all ranks
   std::string lr;                 // input

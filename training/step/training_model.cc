@@ -12,6 +12,7 @@
 #include "graph/passes/straight_through.h"
 #include "graph/passes/token_places.h"
 #include "onnx_fp8/option_error.h"
+#include "onnx_fp8/stats_spec.h"
 #include "training/make_provider.h"
 #include "training/ranks/sharded_state.h"
 #include "training/state/frozen_weights.h"
@@ -375,6 +376,8 @@ StepSource MakeStepSource(const SessionOptions& options,
   CheckFrozen(options, model.step != nullptr, mesh);
   source.frozen = options.frozen;
   source.segment_ids = options.segment_ids;
+  if (!options.stats.empty())
+    source.measured = ParseStats(options.stats).layers;
   source.fp8.own_frozen_scales = source.frozen == "fp8";
   if (source.frozen == "bfloat16" ||
       (source.frozen == "fp8" && options.dtype == DType::kBFloat16)) {

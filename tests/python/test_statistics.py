@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train --stats`: the numbers beside NumPy's, and results that do not change."""
+import json
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from program import FIXTURES, losses, run, state_bytes, write_batch, write_random
+from rank_jobs import need_mpi
+from test_ranks import gpt_data, ranks
+
+MLP = FIXTURES / "mlp" / "d18.onnx"
+GPT = FIXTURES / "nanogpt" / "d18.onnx"
+CE = ["--loss", "cross_entropy"]
+RECIPES = ["tensorwise", "delayed", "rowwise", "rowwise_with_gw_hp", "mxfp8", "blockwise"]
+
+
+def statistics(folder):
+    return [json.loads(line) for line in (folder / "statistics.jsonl").read_text().splitlines()]
+
+
+def key(line):
+    return line["fqn"], line["gemm"], line["operand"], line["use"]
+
+
+def weights_of(model):
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_results_do_not_change(tmp_path, recipe):
+    data = write_batch("nanogpt", tmp_path / "d.npz", repeat=3)
+    flags = ["train", GPT, "--data", data, *CE, "--recipe", recipe, "--batch-size", 4, "--grad-accum", 2, "--steps", 6,
+             "--dtype", "bfloat16"]
+    run(*flags, "--out", tmp_path / "off")
+    run(*flags, "--out", tmp_path / "on", "--stats", "every=2")
+    assert losses(tmp_path / "off") == losses(tmp_path / "on")
+    assert state_bytes(tmp_path / "off") == state_bytes(tmp_path / "on")
+    assert not (tmp_path / "off" / "statistics.jsonl").exists()
+    lines = statistics(tmp_path / "on")
+    by_step = [sorted(key(line) for line in lines if line["step"] == step) for step in (2, 4, 6)]
+    assert by_step[0] == by_step[1] == by_step[2] and len(set(by_step[0])) == len(by_step[0]) > 0
+    assert {line["step"] for line in lines} == {2, 4, 6}
+    assert {operand for _, _, operand, _ in by_step[0]} == {"input", "weight", "grad_output"}
+
+
+def test_weights_have_the_numbers_of_numpy(tmp_path):
+    """Before the first update, the weights are the file's."""
+    data = write_random(tmp_path / "d.npz", 32)
+    run("train", MLP, "--data", data, *CE, "--recipe", "tensorwise", "--batch-size", 16, "--steps", 1, "--stats", "every=1",
+        "--out", tmp_path / "run")
+    weights = weights_of(MLP)
+    seen = 0
+    for line in statistics(tmp_path / "run"):
+        if line["operand"] != "weight":
+            continue
+        w = next(v for name, v in weights.items() if name == line["fqn"])
+        amax = np.abs(w).max()
+        factor = np.float32(np.float64(448) / np.float64(amax))
+        scale = np.float32(1) / factor
+        code = (w * factor).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+        real = (code * scale).astype(np.float64)
+        noise = ((w.astype(np.float64) - real)**2).sum()
+        assert line["amax"] == amax and line["scale"] == scale and line["format"] == "float8e4m3fn"
+        assert line["flushed"] == ((w != 0) & (code == 0)).mean()
+        assert line["zeros"] == (w == 0).mean() and line["saturated"] == 0
+        assert line["sqnr"] == pytest.approx(10 * np.log10((w.astype(np.float64)**2).sum() / noise), rel=1e-12)
+        assert line["range_bits"] == pytest.approx(np.log2(amax / np.abs(w[w != 0]).min()), rel=1e-6)
+        assert 25 < line["sqnr"] < 35
+        seen += 1
+    assert seen > 1
+
+
+def test_layers_are_chosen(tmp_path):
+    data = write_batch("nanogpt", tmp_path / "d.npz", repeat=2)
+    run("train", GPT, "--data", data, *CE, "--recipe", "rowwise", "--batch-size", 4, "--steps", 2, "--stats",
+        "every=2,layers=*.fc.*,blocks.?.c_*", "--out", tmp_path / "run")
+    names = {line["fqn"] for line in statistics(tmp_path / "run")}
+    assert names == {f"blocks.{i}.{layer}.weight" for i in (0, 1) for layer in ("fc", "c_attn", "c_proj")}
+
+
+def test_a_resumed_run_has_the_lines_of_a_whole_one(tmp_path):
+    data = write_random(tmp_path / "d.npz", 64)
+    flags = ["train", MLP, "--data", data, *CE, "--recipe", "delayed", "--batch-size", 16, "--stats", "every=2",
+             "--save-every", 3]
+    run(*flags, "--steps", 8, "--out", tmp_path / "whole")
+    run(*flags, "--steps", 5, "--out", tmp_path / "parts")
+    # Lines of steps that no checkpoint has are written again.
+    with open(tmp_path / "parts" / "statistics.jsonl", "a") as file:
+        file.write('{"step": 6, "fqn": "torn"}\n{"step": 6, "fq')
+    run("train", "--resume", "--out", tmp_path / "parts", "--steps", 8)
+    assert statistics(tmp_path / "parts") == statistics(tmp_path / "whole")
+
+
+def test_ranks_have_the_numbers_of_one_process(tmp_path):
+    need_mpi()
+    flags = [GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--recipe", "rowwise", "--batch-size", 4, "--steps", 2,
+             "--stats", "every=1"]
+    run("train", *flags, "--out", tmp_path / "one")
+    one = {(line["step"], *key(line)): line for line in statistics(tmp_path / "one")}
+    for mesh in ("dp=2", "tp=2"):
+        ranks(2, "train", *flags, "--out", tmp_path / mesh, mesh=mesh)
+        many = {(line["step"], *key(line)): line for line in statistics(tmp_path / mesh)}
+        assert many.keys() == one.keys(), mesh
+        for at, line in one.items():
+            # 61 classes are 62 on two ranks: the zeros that pad them count.
+            padded = mesh == "tp=2" and line["fqn"] == "lm_head.weight"
+            for name in ("amax", "sqnr", "scale", *([] if padded else ["zeros", "flushed"])):
+                assert many[at][name] == pytest.approx(line[name], rel=1e-3, abs=2e-4), (mesh, at, name)
+
+
+@pytest.mark.parametrize("stats, message, code", [
+    ("100", '--stats: expected every=N,layers=GLOB,GLOB, got "100"', 2),
+    ("every=0", '--stats: expected every=N,layers=GLOB,GLOB, got "every=0"', 2),
+    ("layers=*", '--stats: expected every=N,layers=GLOB,GLOB, got "layers=*"', 2),
+    ("every=9,layers=*fc*,*no*", "[m.onnx] --stats: expected a layer in FP8 that *no* matches, got ", 1),
+])
+def test_refused(tmp_path, stats, message, code):
+    """Before the first step, whenever the first one that measures comes."""
+    data = write_random(tmp_path / "d.npz", 32)
+    (tmp_path / "m.onnx").write_bytes(MLP.read_bytes())
+    done = run("train", "m.onnx", "--data", data, *CE, "--recipe", "tensorwise", "--steps", 2, "--batch-size", 16, "--stats",
+               stats, "--out", "run", cwd=tmp_path, code=code)
+    assert message in done.stderr
+
+
+def test_refused_without_fp8(tmp_path):
+    data = write_random(tmp_path / "d.npz", 32)
+    done = run("train", MLP, "--data", data, *CE, "--steps", 2, "--batch-size", 16, "--stats", "every=1", "--out",
+               tmp_path / "run", code=1)
+    assert "--stats: expected a layer in FP8, got none" in done.stderr
