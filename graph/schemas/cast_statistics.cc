@@ -66,9 +66,11 @@ constexpr char kExtremes[] = R"(
   all = Size(x)
   all_double = Cast<to = 11>(all)
   elements = Unsqueeze(all_double, of_rows)
-  scale_double = Cast<to = 11>(scale)
-  largest_scale = ReduceMax<keepdims = 0>(scale_double)
-  scales = Unsqueeze(largest_scale, of_rows)
+  scale_float = Cast<to = 1>(scale)
+  scale_max = ReduceMax<keepdims = 0>(scale_float)
+  largest_scale = Max(scale_max, zero)
+  scale_double = Cast<to = 11>(largest_scale)
+  scales = Unsqueeze(scale_double, of_rows)
   statistics = Concat<axis = 0>(elements, zeros, flushed, saturated, not_finite, signal, noise, amax, least, scales)
 )";
 

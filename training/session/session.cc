@@ -92,6 +92,7 @@ class Session : public TrainingSession {
           return memory_ ? memory_->free : AvailableMemory();
         })) {
     CheckOptions(options.provider_options, ranks);
+    CheckStats(options, *provider_);
     if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
     TakeOverAll();
     for (const auto& [name, count] : model_.batches) state_.Set(name, count);

@@ -152,6 +152,14 @@ void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks) {
       ranks->mesh().tp));
 }
 
+void CheckStats(const SessionOptions& options, ExecutionProvider& provider) {
+  if (options.stats.empty()) return;
+  if (provider.Kernels().Find(kDomain, "CastStatistics")) return;
+  throw OptionError(
+      Concat("`stats`: expected a provider that measures casts, cpu, got ",
+             options.provider, ", which has no kernel for it"));
+}
+
 void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider) {
   if (!options.profile.empty() || options.profile_steps) {
     throw OptionError(

@@ -20,8 +20,6 @@ void CheckSettings(const SessionOptions& options, bool is_step);
 // them.
 void CheckMetrics(const SessionOptions& options, const LossSpec& loss);
 
-// Checks the option `frozen`. `is_step`: the model is a training step in a
-// file. Errors: OptionError.
 // Errors: OptionError if the optimizer needs whole matrices and ranks of the
 // axis tp have parts of them.
 void RequireWholeMatrices(const OptimizerSpec& spec, const Mesh& mesh);
@@ -30,6 +28,8 @@ void RequireWholeMatrices(const OptimizerSpec& spec, const Mesh& mesh);
 // it alone knows, would be divided or lie elsewhere.
 void CheckOptimizerFile(const SessionOptions& options, const Mesh& mesh);
 
+// Checks the option `frozen`. `is_step`: the model is a training step in a
+// file. Errors: OptionError.
 void CheckFrozen(const SessionOptions& options, bool is_step, const Mesh& mesh);
 
 // What several ranks of the axis tp compute alike must be the same to the last
@@ -39,6 +39,9 @@ void CheckOptions(const ProviderOptions& options, const MeshRanks* ranks);
 
 // Errors: OptionError; the provider records no activities.
 void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
+
+// Errors: OptionError, if the provider has no kernel that measures casts.
+void CheckStats(const SessionOptions& options, ExecutionProvider& provider);
 
 // Compares patterns of names with the model's names before its first step.
 // Errors: a parameter group that matches no trained parameter; a pattern of
