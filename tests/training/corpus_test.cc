@@ -73,7 +73,7 @@ std::vector<double> Gradient(const CorpusCase& c, const std::string& fqn,
     Check(gradients.contains(name), "[", fqn, "] has no gradient");
     const Tensor& gradient = gradients.at(name);
     std::vector<double> g = ToDoubles(gradient);
-    bool turned = name == held["name"] ? held["how"] == "transposed"
+    bool turned = held["name"] == name ? held["how"] == "transposed"
                                        : gradient.shape() != want.shape();
     if (turned) g = Transposed(g, gradient.dim(0), gradient.dim(1));
     Check(g.size() == sum.size(), "[", fqn, "] has another size");
