@@ -11,8 +11,7 @@ namespace {
 TEST(StatsSpec, ReadsStepsAndLayers) {
   const StatsSpec spec = ParseStats("every=100,layers=*mlp*,blocks.[0-3].*");
   EXPECT_EQ(spec.every, 100);
-  EXPECT_EQ(spec.layers,
-            (std::vector<std::string>{"*mlp*", "blocks.[0-3].*"}));
+  EXPECT_EQ(spec.layers, (std::vector<std::string>{"*mlp*", "blocks.[0-3].*"}));
   EXPECT_TRUE(ParseStats("every=1").layers.empty());
   EXPECT_EQ(ParseStats("layers=a,every=3").every, 3);
 }
@@ -26,9 +25,9 @@ TEST(StatsSpec, EachNthStepMeasures) {
 }
 
 TEST(StatsSpec, RefusesOtherText) {
-  for (const char* text : {"100", "every", "every=", "every=0", "every=-1",
-                           "every=x", "layers=*", "every=1,layers=", "every=1,",
-                           "every=1,a", "every=1,layers=a,,b"}) {
+  for (const char* text :
+       {"100", "every", "every=", "every=0", "every=-1", "every=x", "layers=*",
+        "every=1,layers=", "every=1,", "every=1,a", "every=1,layers=a,,b"}) {
     EXPECT_THROW(ParseStats(text), OptionError) << text;
   }
 }
