@@ -27,6 +27,7 @@
 #include "python/arrays.h"
 #include "python/keywords.h"
 #include "python/session.h"
+#include "training/run/metrics.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -128,6 +129,11 @@ nb::dict StepOf(const StepResult& step) {
   result["skipped"] = step.skipped;
   result["cause"] = step.cause;
   result["remark"] = InKeywords(step.remark);
+  if (step.casts.empty()) return result;
+  nb::list casts;
+  const nb::object read = nb::module_::import_("json").attr("loads");
+  for (const MeasuredCast& cast : step.casts) casts.append(read(JsonOf(cast)));
+  result["casts"] = casts;
   return result;
 }
 

@@ -5,11 +5,13 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "base/glob.h"
 #include "base/joined.h"
 #include "graph/builder.h"
+#include "graph/dependence.h"
 #include "graph/op_facts.h"
 #include "onnx_fp8/float8.h"
 
@@ -55,7 +57,10 @@ std::string Label(const MeasuredCast& cast) {
 }
 
 std::vector<Node*> MeasuredQuantizers(Graph& graph,
-                                      const std::vector<std::string>& layers) {
+                                      const std::vector<std::string>& layers,
+                                      bool keeps_codes) {
+  std::unordered_set<const Value*> kept;
+  if (keeps_codes) kept = FrozenAlone(graph);
   std::vector<Node*> measured;
   std::set<std::string> idle(layers.begin(), layers.end()), names;
   for (Node& node : graph.nodes()) {
@@ -68,7 +73,7 @@ std::vector<Node*> MeasuredQuantizers(Graph& graph,
       idle.erase(glob);
       wanted = true;
     }
-    if (wanted) measured.push_back(&node);
+    if (wanted && !kept.contains(node.in(0))) measured.push_back(&node);
   }
   Check(idle.empty() && !names.empty(), "[", graph.file,
         "] `stats`: expected a layer in FP8",
@@ -77,12 +82,13 @@ std::vector<Node*> MeasuredQuantizers(Graph& graph,
   return measured;
 }
 
-CastMeasures MeasureCasts(Graph& graph,
-                          const std::vector<std::string>& layers) {
+CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
+                          bool keeps_codes) {
   CastMeasures measures;
   std::map<const Value*, int64_t> copies;
   std::vector<Value*> numbers;
-  const std::vector<Node*> measured = MeasuredQuantizers(graph, layers);
+  const std::vector<Node*> measured =
+      MeasuredQuantizers(graph, layers, keeps_codes);
   auto wanted = measured.begin();
   auto& nodes = graph.nodes();
   for (auto it = nodes.begin(); wanted != measured.end(); ++it) {

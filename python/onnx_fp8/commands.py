@@ -124,7 +124,7 @@ def _refuse_beside_batches(data, options):
 
 @documented("train")
 def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, on_step=None, on_validation=None,
-          on_checkpoint=None, compute_metrics=None, progress: bool = True, **options) -> dict:
+          on_checkpoint=None, on_stats=None, compute_metrics=None, progress: bool = True, **options) -> dict:
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
 
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts.
@@ -137,11 +137,12 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     `columns`: {column: input} for other names, None leaves a column out. `pad_to`: lengths to which sequences are padded,
     each one plan; `pad_id`: the token of the padding. `shift_labels`: position i gets the label of the next token.
     `prefetch`: batches that a thread draws ahead; 0: none.
-    `on_step`, `on_validation` and `on_checkpoint` are called with a dict; their exceptions end the run after it is
-    saved. So does Ctrl-C; `resume=True` with the same `out` goes on. `compute_metrics(outputs, labels)` returns a dict of
-    numbers about all outputs of a validation, which the events of `on_validation` have, too. `save_best="loss"` or
-    `"accuracy"` keeps the checkpoint with the best validation. Returns the summary of `--json`; its `trains` says what was
-    trained, which `progress` prints when the run begins.
+    `on_step`, `on_validation`, `on_checkpoint` and `on_stats` are called with a dict; their exceptions end the run after
+    it is saved. So does Ctrl-C; `resume=True` with the same `out` goes on. `on_stats` follows a step that `stats`
+    measures, with `step` and `casts`, a list of dicts that have the keys of statistics.jsonl (docs/formats.md).
+    `compute_metrics(outputs, labels)` returns a dict of numbers about all outputs of a validation, which the events of
+    `on_validation` have, too. `save_best="loss"` or `"accuracy"` keeps the checkpoint with the best validation. Returns
+    the summary of `--json`; its `trains` says what was trained, which `progress` prints when the run begins.
     """
     line = Progress()
     measures = Measures(compute_metrics)
@@ -154,6 +155,8 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         call = {"step": on_step, "validation": on_validation, "checkpoint": on_checkpoint}.get(kind)
         if call:
             call(event)
+        if on_stats and kind == "step" and "casts" in event:
+            on_stats({"step": event["step"], "casts": event["casts"]})
 
     def tell(text):
         line.close()

@@ -46,6 +46,15 @@ def test_a_run_is_that_of_the_command_line(tmp_path, capfd):
     assert program.state_bytes(tmp_path / "ours") == program.state_bytes(tmp_path / "theirs")
 
 
+def test_statistics_are_those_of_the_file(tmp_path):
+    events = []
+    train(tmp_path / "run", 9, recipe="rowwise", stats="every=4,layers=fc*", on_stats=events.append)
+    assert [event["step"] for event in events] == [4, 8]
+    lines = [json.loads(line) for line in (tmp_path / "run/statistics.jsonl").read_text().splitlines()]
+    assert [{"step": event["step"], **cast} for event in events for cast in event["casts"]] == lines
+    assert {line["fqn"] for line in lines} == {"fc1.weight", "fc2.weight"}
+
+
 def test_the_progress_line(tmp_path, capsys):
     train(tmp_path / "run", 9, progress=True)
     lines = capsys.readouterr().err.splitlines()

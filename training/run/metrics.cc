@@ -76,6 +76,24 @@ class LineReader {
 
 }  // namespace
 
+std::string JsonOf(const MeasuredCast& cast) {
+  const CastStatistics& n = cast.numbers;
+  Line line = {{"fqn", cast.fqn},
+               {"gemm", cast.gemm},
+               {"operand", cast.operand},
+               {"use", cast.use},
+               {"format", Name(cast.format)},
+               {"amax", n.amax},
+               {"scale", n.scale},
+               {"zeros", n.Share(n.zeros)},
+               {"flushed", n.Share(n.flushed)},
+               {"saturated", n.Share(n.saturated)}};
+  if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
+  if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
+  if (n.amax > 0) line["range_bits"] = n.RangeBits();
+  return line.dump();
+}
+
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
     : path_(path) {
   std::string kept;
@@ -130,24 +148,9 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
   AppendLine(line.dump() + "\n");
 }
 
-// Ratios that are infinite are left out: a cast without noise, or of zeros.
 void MetricsFile::Append(const CastMetrics& metrics) {
-  const MeasuredCast& cast = metrics.cast;
-  const CastStatistics& n = cast.numbers;
-  Line line = {{"step", metrics.step},
-               {"fqn", cast.fqn},
-               {"gemm", cast.gemm},
-               {"operand", cast.operand},
-               {"use", cast.use},
-               {"format", Name(cast.format)},
-               {"amax", n.amax},
-               {"scale", n.scale},
-               {"zeros", n.Share(n.zeros)},
-               {"flushed", n.Share(n.flushed)},
-               {"saturated", n.Share(n.saturated)}};
-  if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
-  if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
-  if (n.amax > 0) line["range_bits"] = n.RangeBits();
+  Line line = {{"step", metrics.step}};
+  line.update(Line::parse(JsonOf(metrics.cast)));
   AppendLine(line.dump() + "\n");
 }
 

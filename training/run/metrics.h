@@ -43,6 +43,10 @@ struct CastMetrics {
   MeasuredCast cast;
 };
 
+// The object of a cast, without its step (docs/formats.md). A ratio that is
+// infinite is left out: the cast has no noise, or all numbers are zero.
+std::string JsonOf(const MeasuredCast& cast);
+
 // A file of JSON objects, one per line, that only grows.
 class MetricsFile {
  public:

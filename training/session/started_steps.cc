@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/session/started_steps.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -10,16 +11,22 @@ namespace onnx_fp8 {
 
 namespace {
 
-// Adds the numbers of a micro-batch; the first one begins the list.
+// Adds the numbers of a micro-batch. Micro-batches may have other casts than
+// the first one: their shapes may decide which layers are in FP8.
 void AddCasts(std::vector<MeasuredCast> casts, const Tensor& numbers,
               std::vector<MeasuredCast>* all) {
-  for (size_t i = 0; i < casts.size(); ++i) {
-    casts[i].numbers = CastStatistics::From(numbers.data<double>() +
-                                            i * CastStatistics::kNumbers);
-    if (i == all->size()) {
-      all->push_back(casts[i]);
+  const double* next = numbers.data<double>();
+  for (MeasuredCast& cast : casts) {
+    cast.numbers = CastStatistics::From(next);
+    next += CastStatistics::kNumbers;
+    auto same = std::ranges::find_if(*all, [&](const MeasuredCast& other) {
+      return other.fqn == cast.fqn && other.gemm == cast.gemm &&
+             other.operand == cast.operand && other.use == cast.use;
+    });
+    if (same == all->end()) {
+      all->push_back(std::move(cast));
     } else {
-      (*all)[i].numbers.Add(casts[i].numbers);
+      same->numbers.Add(cast.numbers);
     }
   }
 }

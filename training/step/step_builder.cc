@@ -253,7 +253,8 @@ void StepBuilder::DropAmaxes(Graph& graph) {
 
 // A whole that several ranks have counts several times, which changes no share.
 void StepBuilder::Measure(Graph& graph) {
-  CastMeasures measures = MeasureCasts(graph, *source_.measured);
+  CastMeasures measures =
+      MeasureCasts(graph, *source_.measured, source_.frozen == "fp8");
   Builder b(graph, "stats.");
   Value* numbers = b.Reshape(
       measures.numbers, {std::ssize(measures.casts), CastStatistics::kNumbers});
