@@ -73,7 +73,7 @@ std::vector<Node*> MeasuredQuantizers(Graph& graph,
       idle.erase(glob);
       wanted = true;
     }
-    if (wanted && !kept.contains(node.in(0))) measured.push_back(&node);
+    if (wanted && !kept.contains(node.out(0))) measured.push_back(&node);
   }
   Check(idle.empty() && !names.empty(), "[", graph.file,
         "] `stats`: expected a layer in FP8",

@@ -81,6 +81,16 @@ def test_layers_are_chosen(tmp_path):
     assert names == {f"blocks.{i}.{layer}.weight" for i in (0, 1) for layer in ("fc", "c_attn", "c_proj")}
 
 
+def test_frozen_codes_are_not_cast(tmp_path):
+    data = write_random(tmp_path / "d.npz", 32)
+    flags = ["train", MLP, "--data", data, *CE, "--recipe", "rowwise", "--batch-size", 16, "--steps", 2, "--stats", "every=1",
+             "--freeze", "*", "--train", "*bias*"]
+    for frozen in ("fp8", "float32"):
+        run(*flags, "--frozen", frozen, "--out", tmp_path / frozen)
+    operands = {frozen: {line["operand"] for line in statistics(tmp_path / frozen)} for frozen in ("fp8", "float32")}
+    assert operands == {"fp8": {"input", "grad_output"}, "float32": {"input", "weight", "grad_output"}}
+
+
 def test_a_resumed_run_has_the_lines_of_a_whole_one(tmp_path):
     data = write_random(tmp_path / "d.npz", 64)
     flags = ["train", MLP, "--data", data, *CE, "--recipe", "delayed", "--batch-size", 16, "--stats", "every=2",
