@@ -18,12 +18,12 @@
 namespace onnx_fp8 {
 namespace {
 
-struct CodeFormat {
+struct CastLimits {
   float q_max, beyond;  // beyond: limit / q_max
 };
 
 // n elements, with their codes as floats and their scales.
-void AddElements(const CodeFormat& format, const float* x, const float* code,
+void AddElements(const CastLimits& format, const float* x, const float* code,
                  const float* scale, int64_t n, CastStatistics* sums) {
   for (int64_t i = 0; i < n; ++i) {
     const float size = std::fabs(x[i]);
@@ -57,7 +57,7 @@ void MeasureCast(KernelContext& ctx) {
   const BlockGrid grid = GridOf(ctx, q, "block_rows", "block_columns");
   const std::vector<float> scales = ScalesIn(ctx, 2, grid);
   const float q_max = ctx.Float("q_max", 0);
-  const CodeFormat format = {q_max, ctx.Float("limit", 0) / q_max};
+  const CastLimits format = {q_max, ctx.Float("limit", 0) / q_max};
   const Float8Kernels& kernels = KernelsFor(ActiveIsa());
   const auto decode =
       q.dtype() == DType::kE4M3 ? kernels.decode_e4m3 : kernels.decode_e5m2;
