@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "providers/cpu/fp8/dequantize_block.h"
 #include "providers/cpu/math/float8_kernels.h"
-#include "providers/cpu/stored.h"
 #include "providers/cpu/tasks.h"
 #include "providers/kernel.h"
 #include "providers/ops/block_grid.h"
@@ -49,7 +48,7 @@ void AddElements(const CastLimits& format, const float* x, const float* code,
 
 void MeasureCast(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &q = ctx.In(1);
-  Check(ComputedAs(x) == DType::kFloat && IsFloat8(q.dtype()) &&
+  Check(x.dtype() == DType::kFloat && IsFloat8(q.dtype()) &&
             x.shape() == q.shape(),
         "[", ctx.Where(), "] expected floats and as many codes, got ",
         Name(x.dtype()), ToString(x.shape()), " and ", Name(q.dtype()),
@@ -61,14 +60,12 @@ void MeasureCast(KernelContext& ctx) {
   const Float8Kernels& kernels = KernelsFor(ActiveIsa());
   const auto decode =
       q.dtype() == DType::kE4M3 ? kernels.decode_e4m3 : kernels.decode_e5m2;
-  const StoredIn<float> from(x);
   const auto* codes = static_cast<const uint8_t*>(q.raw());
   const int64_t n = grid.columns, rows = RowsPerTask(n);
   std::vector<CastStatistics> parts(
       static_cast<size_t>((grid.rows + rows - 1) / rows));
   ParallelTasks(std::ssize(parts), [&](int64_t task) {
-    std::vector<float> spread(static_cast<size_t>(n)), code = spread,
-                                                       wide = spread;
+    std::vector<float> spread(static_cast<size_t>(n)), code = spread;
     CastStatistics& part = parts[static_cast<size_t>(task)];
     const int64_t end = std::min(grid.rows, (task + 1) * rows);
     for (int64_t i = task * rows; i < end; ++i) {
@@ -77,8 +74,8 @@ void MeasureCast(KernelContext& ctx) {
                      spread.data());
       }
       decode(codes + i * n, code.data(), n);
-      AddElements(format, from.Read(i * n, n, wide.data()), code.data(),
-                  spread.data(), n, &part);
+      AddElements(format, x.data<float>() + i * n, code.data(), spread.data(),
+                  n, &part);
     }
   });
   CastStatistics all;
@@ -96,7 +93,7 @@ void MeasureCast(KernelContext& ctx) {
 }  // namespace
 
 void RegisterCastStatistics(KernelRegistry& r) {
-  r.Add("CastStatistics", MeasureCast, {.narrow_in = {0}}, kDomain);
+  r.Add("CastStatistics", MeasureCast, {}, kDomain);
 }
 
 }  // namespace onnx_fp8
