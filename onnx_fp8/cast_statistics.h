@@ -11,21 +11,21 @@
 
 namespace onnx_fp8 {
 
-// What a cast to FP8 did to a tensor: the result of the op CastStatistics
-// (graph/schemas/cast_statistics.cc), in the order of its elements. Counts and
-// sums are exact integers and double sums.
+// The effect of a cast to FP8 on a tensor: the result of the op CastStatistics
+// (graph/schemas/cast_statistics.cc), in the order of its elements. Counts are
+// exact, sums are in double.
 struct CastStatistics {
   double elements = 0;
-  double zeros = 0;       // before the cast
-  double flushed = 0;     // finite numbers other than 0 whose code is 0
-  double saturated = 0;   // finite numbers that no rounding brings to a code
+  double zeros = 0;    // before the cast
+  double flushed = 0;  // finite numbers other than 0 whose code is 0
+  // Finite numbers beyond the largest code by more than half its last step.
+  double saturated = 0;
   double not_finite = 0;  // NaN and Inf; no other number counts them
   double signal = 0;      // Σ x²
   double noise = 0;       // Σ (x - decoded)²
   double amax = 0;        // the largest |x|
   // The smallest |x| other than 0; Inf: there is none.
   double least = std::numeric_limits<double>::infinity();
-
   double scale = 0;  // the largest one
 
   static constexpr int kNumbers = 10;
