@@ -91,6 +91,14 @@ def test_frozen_codes_are_not_cast(tmp_path):
     assert operands == {"fp8": {"input", "grad_output"}, "float32": {"input", "weight", "grad_output"}}
 
 
+def test_a_validation_may_have_no_layer_in_fp8(tmp_path):
+    """It has no wgrad, the only product that this recipe computes in FP8."""
+    data = write_random(tmp_path / "d.npz", 32)
+    run("train", MLP, "--data", data, "--val-data", data, *CE, "--recipe", "off,i_gw:dyn_ten_e4m3,go_gw:dyn_ten_e5m2",
+        "--batch-size", 16, "--steps", 2, "--stats", "every=1", "--out", tmp_path / "run")
+    assert {line["gemm"] for line in statistics(tmp_path / "run")} == {"wgrad"}
+
+
 def test_a_resumed_run_has_the_lines_of_a_whole_one(tmp_path):
     data = write_random(tmp_path / "d.npz", 64)
     flags = ["train", MLP, "--data", data, *CE, "--recipe", "delayed", "--batch-size", 16, "--stats", "every=2",

@@ -57,8 +57,7 @@ void CollectiveOrder::Agree(StepKind kind, Graph& graph, bool is_new) {
 }
 
 bool CollectiveOrder::IsNeeded(StepKind kind) const {
-  const bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro ||
-                      kind == StepKind::kApply;
+  const bool trains = TrainsOnSamples(kind) || kind == StepKind::kApply;
   return trains && ranks_ && ranks_->mesh().data_ranks() > 1;
 }
 

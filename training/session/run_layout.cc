@@ -23,8 +23,7 @@ Fp8Spec RunLayout::Counting(Fp8Spec spec) const {
 }
 
 bool RunLayout::LaysOut(StepKind kind) const {
-  const bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
-  return trains && !laid_out_;
+  return TrainsOnSamples(kind) && !laid_out_;
 }
 
 StepLayout RunLayout::For(StepKind kind) const {

@@ -520,8 +520,7 @@ class Session : public TrainingSession {
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
-    const bool trains = kind == StepKind::kTrain || kind == StepKind::kMicro;
-    key.measures = trains && stats_.Measures(step_ + 1);
+    key.measures = TrainsOnSamples(kind) && stats_.Measures(step_ + 1);
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
     if (kind == StepKind::kEval) key.averages = averages_.ToRead(state_);
@@ -581,9 +580,7 @@ class Session : public TrainingSession {
   // What the graph of a batch computes again so that it fits; nullopt: nobody
   // searches it. Errors: nothing makes it fit.
   std::optional<MemoryFit> FitFor(const PlanKey& key, PlannedStep** known) {
-    const bool searched =
-        key.kind == StepKind::kTrain || key.kind == StepKind::kMicro;
-    if (!limit_ || !searched) return std::nullopt;
+    if (!limit_ || !TrainsOnSamples(key.kind)) return std::nullopt;
     if (ranks_) return FitForAllRanks(key, known);
     if (auto dropped = plans_.DroppedFit(key)) return dropped;
     const MemoryFit fit = Search(key);

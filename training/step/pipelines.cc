@@ -98,10 +98,6 @@ const char* Name(StepKind kind) {
   return "?";
 }
 
-bool Trains(StepKind kind) {
-  return kind == StepKind::kTrain || kind == StepKind::kMicro;
-}
-
 std::string SegmentNote(const Graph& graph, const SessionOptions& options,
                         bool added) {
   std::vector<std::string> others;
@@ -216,7 +212,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
   if (source.mesh.tp > 1) {
     list.push_back({"SplitLayers", [&](Graph& g) { step.DivideLayers(g); }});
   }
-  if (source.mesh.data_ranks() > 1 && Trains(kind)) {
+  if (source.mesh.data_ranks() > 1 && TrainsOnSamples(kind)) {
     list.push_back({"ShareLoss", [&](Graph& g) { step.ShareLoss(g); }});
   }
   return list;
@@ -225,7 +221,7 @@ Passes ForwardPasses(StepBuilder& step, const StepSource& source,
 bool Recomputes(const StepSource& source, StepKind kind) {
   const bool searched = source.recompute == std::vector<std::string>{"auto"};
   const bool chosen = !source.recompute.empty() && !searched;
-  return (source.choose_recomputed || chosen) && Trains(kind);
+  return (source.choose_recomputed || chosen) && TrainsOnSamples(kind);
 }
 
 // FP8 comes after the backward: forward, dgrad and wgrad are products then.
@@ -270,7 +266,7 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
   } else if (kind == StepKind::kTrain) {
     list.push_back({"Optimizer", [&](Graph& g) { step.Update(g); }});
   }
-  if (kind == StepKind::kMicro || kind == StepKind::kTrain) {
+  if (TrainsOnSamples(kind)) {
     list.push_back(
         {"BindRunningStatistics", [&](Graph& g) { step.Statistics(g); }});
   }

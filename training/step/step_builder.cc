@@ -237,7 +237,9 @@ void StepBuilder::Quantize(Graph& graph) {
   step_.fp8 = Fp8Rewrite(graph, spec, seed_, pairs_,
                          layout_.slots ? &*layout_.slots : nullptr);
   CheckPatterns(step_.fp8.decisions, spec, graph.file, LeftOut());
-  if (source_.measured) MeasuredQuantizers(graph, *source_.measured);  // errors
+  if (source_.measured && TrainsOnSamples(step_.kind)) {
+    MeasuredQuantizers(graph, *source_.measured);  // for its errors
+  }
   // The rewrite marks FP8 products with their role; the profile wants it on
   // all.
   for (const GemmDecision& d : step_.fp8.decisions) {
@@ -251,7 +253,8 @@ void StepBuilder::DropAmaxes(Graph& graph) {
   DropIdleAmaxes(graph, Roots(), &step_.fp8);
 }
 
-// A whole that several ranks have counts several times, which changes no share.
+// Several ranks may have the same whole tensor. It then counts several times,
+// which changes no share and no ratio.
 void StepBuilder::Measure(Graph& graph) {
   CastMeasures measures =
       MeasureCasts(graph, *source_.measured, source_.frozen == "fp8");
@@ -259,15 +262,17 @@ void StepBuilder::Measure(Graph& graph) {
   Value* numbers = b.Reshape(
       measures.numbers, {std::ssize(measures.casts), CastStatistics::kNumbers});
   const Axes all = {kDataRanks, kReplicaRanks, kTensorRanks};
-  // CastStatistics has sums, then the amax, the least number and the scale.
+  // Behind the sums are the amax, the least number and the scale.
+  constexpr int64_t kAmax = CastStatistics::kSums;
   const auto columns = [&](int64_t begin, int64_t end) {
     return b.Op("Slice",
                 {numbers, b.Ints({begin}), b.Ints({end}), b.Ints({1})});
   };
-  Value* sums = SumOver(b, columns(0, 7), source_.mesh, all);
-  Value* amax = MaxOver(b, columns(7, 8), source_.mesh, all);
-  Value* least = b.Neg(MaxOver(b, b.Neg(columns(8, 9)), source_.mesh, all));
-  Value* scale = MaxOver(b, columns(9, 10), source_.mesh, all);
+  Value* sums = SumOver(b, columns(0, kAmax), source_.mesh, all);
+  Value* amax = MaxOver(b, columns(kAmax, kAmax + 1), source_.mesh, all);
+  Value* less = b.Neg(columns(kAmax + 1, kAmax + 2));
+  Value* least = b.Neg(MaxOver(b, less, source_.mesh, all));
+  Value* scale = MaxOver(b, columns(kAmax + 2, kAmax + 3), source_.mesh, all);
   numbers = b.Op("Concat", {sums, amax, least, scale}, {{"axis", int64_t{1}}});
   std::erase(graph.outputs, measures.numbers);
   AddOutput(numbers);
@@ -367,8 +372,7 @@ void StepBuilder::Statistics(Graph& graph) {
 
 void StepBuilder::Outputs(Graph& graph) {
   if (loss_) AddOutput(loss_);
-  bool trains =
-      step_.kind == StepKind::kTrain || step_.kind == StepKind::kMicro;
+  const bool trains = TrainsOnSamples(step_.kind);
   if (!trains) {
     // All ranks that divide a layer measure the same samples.
     amax_ = AmaxVector(graph, step_.fp8);

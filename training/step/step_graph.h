@@ -67,6 +67,11 @@ enum class StepKind {
   kGradients,  // forward and backward without Dropout, gradients are outputs
 };
 
+// Whether graphs of this kind compute the gradients of a batch for an update.
+inline bool TrainsOnSamples(StepKind kind) {
+  return kind == StepKind::kTrain || kind == StepKind::kMicro;
+}
+
 // The specification of all graphs of a session.
 struct StepSource {
   const Graph* model;  // imported, roles set
@@ -120,8 +125,8 @@ struct StepSource {
   // Uses of the model's parameters, where weight decay depends on them.
   std::map<std::string, WeightUse> uses = {};
   std::string segment_ids = {};  // see SessionOptions
-  // The layers whose casts some of the steps measure, as MeasureCasts takes
-  // them; nullopt: none does. Whether this step does.
+  // `stats` measures casts of these layers (MeasureCasts), in some steps.
+  // nullopt: no step measures. `measures`: this step does.
   std::optional<std::vector<std::string>> measured = {};
   bool measures = false;
 };
@@ -159,7 +164,8 @@ struct StepGraph {
   std::string grad_norm;
   std::string ok;
   std::string amax;  // vector, one per label of fp8
-  // MeasureCasts' numbers, of all ranks, and what they are of.
+  // The output with MeasureCasts' numbers, joined over all ranks, and the casts
+  // that they belong to.
   std::string cast_numbers;
   std::vector<MeasuredCast> casts;
   std::string loss_scale;         // float, the one of this step
