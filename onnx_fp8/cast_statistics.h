@@ -18,17 +18,19 @@ struct CastStatistics {
   double elements = 0;
   double zeros = 0;    // before the cast
   double flushed = 0;  // finite numbers other than 0 whose code is 0
-  // Finite numbers beyond the largest code by more than half its last step.
+  // Finite numbers that lie beyond the largest code by more than half of the
+  // step between the two largest codes.
   double saturated = 0;
   double not_finite = 0;  // NaN and Inf; no other number counts them
   double signal = 0;      // Σ x²
   double noise = 0;       // Σ (x - decoded)²
   double amax = 0;        // the largest |x|
-  // The smallest |x| other than 0; Inf: there is none.
+  // The smallest |x| of the numbers other than 0. Inf: all numbers are 0.
   double least = std::numeric_limits<double>::infinity();
   double scale = 0;  // the largest one
 
   static constexpr int kNumbers = 10;
+  static constexpr int kSums = 7;  // the first of them
 
   // The result of the op: kNumbers doubles.
   static CastStatistics From(const double* x) {

@@ -221,8 +221,8 @@ struct StepResult {
   std::string cause;
   // What happened to a checkpoint's scales under another recipe; said once.
   std::string remark;
-  // What the step's casts to FP8 did, in a step that `stats` measures: sums
-  // over micro-batches and ranks.
+  // Statistics of the step's casts to FP8, joined over micro-batches and ranks.
+  // Empty: `stats` does not measure this step.
   std::vector<MeasuredCast> casts = {};
 };
 

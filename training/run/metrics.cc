@@ -36,6 +36,23 @@ void Add(Line& line, const std::string& key,
   if (value) Add(line, key, *value);
 }
 
+void Add(Line& line, const MeasuredCast& cast) {
+  const CastStatistics& n = cast.numbers;
+  line["fqn"] = cast.fqn;
+  line["gemm"] = cast.gemm;
+  line["operand"] = cast.operand;
+  line["use"] = cast.use;
+  line["format"] = Name(cast.format);
+  line["amax"] = n.amax;
+  line["scale"] = n.scale;
+  line["zeros"] = n.Share(n.zeros);
+  line["flushed"] = n.Share(n.flushed);
+  line["saturated"] = n.Share(n.saturated);
+  if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
+  if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
+  if (n.amax > 0) line["range_bits"] = n.RangeBits();
+}
+
 // The step of a line; -1 if the line is not ours.
 int64_t StepOf(const std::string& text) {
   try {
@@ -77,20 +94,8 @@ class LineReader {
 }  // namespace
 
 std::string JsonOf(const MeasuredCast& cast) {
-  const CastStatistics& n = cast.numbers;
-  Line line = {{"fqn", cast.fqn},
-               {"gemm", cast.gemm},
-               {"operand", cast.operand},
-               {"use", cast.use},
-               {"format", Name(cast.format)},
-               {"amax", n.amax},
-               {"scale", n.scale},
-               {"zeros", n.Share(n.zeros)},
-               {"flushed", n.Share(n.flushed)},
-               {"saturated", n.Share(n.saturated)}};
-  if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
-  if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
-  if (n.amax > 0) line["range_bits"] = n.RangeBits();
+  Line line;
+  Add(line, cast);
   return line.dump();
 }
 
@@ -150,7 +155,7 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
 
 void MetricsFile::Append(const CastMetrics& metrics) {
   Line line = {{"step", metrics.step}};
-  line.update(Line::parse(JsonOf(metrics.cast)));
+  Add(line, metrics.cast);
   AppendLine(line.dump() + "\n");
 }
 

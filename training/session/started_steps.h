@@ -22,7 +22,8 @@ struct StartedStep {
   int64_t batches;
   std::string remark;
   std::vector<std::pair<std::shared_ptr<const ReportLayout>, Tensor>> reports;
-  // Of each micro-batch, if the step measures its casts.
+  // The casts that a micro-batch has measured, and their numbers. Empty: the
+  // step measures none.
   std::vector<std::pair<std::vector<MeasuredCast>, Tensor>> casts = {};
 };
 

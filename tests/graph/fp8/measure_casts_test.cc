@@ -39,7 +39,8 @@ std::shared_ptr<Graph> InFp8(const char* recipe) {
 std::vector<std::string> Labels(const CastMeasures& measures) {
   std::vector<std::string> labels;
   for (const MeasuredCast& cast : measures.casts) {
-    labels.push_back(Label(cast));
+    const std::string copy = cast.use == 2 ? " (2nd copy)" : "";
+    labels.push_back(Concat(cast.fqn, " ", cast.gemm, " ", cast.operand, copy));
   }
   return labels;
 }

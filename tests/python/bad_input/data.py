@@ -476,7 +476,7 @@ def ids(folder, *flags, **changes):
     return ["grad", GPT, "--data", "t.npz", "--loss", "cross_entropy", "-o", "out.npz", *flags]
 
 
-# As in PyTorch; ONNX counts such an index from the end.
+# PyTorch refuses a negative token, too. ONNX counts a negative index from the end.
 @cases('[t.npz] expected "input_ids" in 0…60, the rows of a weight that it looks up, got -1 in sample 3, element 7')
 def negative_token(folder):
     return ids(folder, at={(3, 7): -1})
