@@ -42,10 +42,10 @@ def command(folder, *flags):
     return ["train", folder / "m.onnx", "--data", folder / "d.npz", "--out", folder / "run", *FLAGS, *flags]
 
 
-def check(done, base, state):
+def check(done, base, state, tensors=1):
     """`base`: the peak of the same run on tiny tensors, which is the program itself. A step adds its arena."""
     assert done["state_bytes"] == pytest.approx(state, rel=0.01)
-    assert done["peak_bytes"] < base["peak_bytes"] + done["state_bytes"] + done["arena_bytes"] + TENSOR
+    assert done["peak_bytes"] < base["peak_bytes"] + done["state_bytes"] + done["arena_bytes"] + tensors * TENSOR
 
 
 @pytest.fixture(scope="module")
@@ -114,4 +114,5 @@ def test_parts_of_weights(tmp_path):
 
     write_model(tmp_path / "tiny", 16, True)
     write_model(tmp_path / "m", WIDTH, True)
-    check(ranks(tmp_path / "m"), ranks(tmp_path / "tiny"), STATE / 2)
+    # A collective of MPI has buffers of its own for what it receives, and keeps them for some time.
+    check(ranks(tmp_path / "m"), ranks(tmp_path / "tiny"), STATE / 2, tensors=2)
