@@ -102,7 +102,7 @@ def export(model):
         return
     machine.say(f"exporting {model}")
     with open(WORK / f"export_{model}.log", "w") as log:
-        subprocess.run([PYTHON, "-B", "-m", "bench.torch_export", model, WORK],
+        subprocess.run([PYTHON, "-m", "bench.torch_export", model, WORK],
                        cwd=SCRIPTS, env=machine.environment(), check=True,
                        stdout=log, stderr=log)
 
@@ -121,14 +121,14 @@ def contestants(model, chosen, flags):
             if "bf16" in peer and not machine.has_bf16(flags):
                 left[peer] = "there are no BF16 instructions"
                 continue
-            command = [PYTHON, "-B", "-m", "bench.torch_peer", peer, model,
+            command = [PYTHON, "-m", "bench.torch_peer", peer, model,
                        tokens]
             found[peer] = contest.Peer(
                 command, SCRIPTS, log,
                 TORCHINDUCTOR_CACHE_DIR=str(
                     WORK / f"inductor_{chosen.isa or 'best'}"))
         elif ORT_PYTHON:
-            command = [ORT_PYTHON, "-B", "-m", "bench.ort_peer",
+            command = [ORT_PYTHON, "-m", "bench.ort_peer",
                        WORK / f"{model}_ort.onnx", tokens,
                        WORK / f"{model}_ort"]
             found[peer] = contest.Peer(command, SCRIPTS, log)

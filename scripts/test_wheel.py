@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     folder = build / "wheel"
-    subprocess.run([sys.executable, "-B", ROOT / "scripts/make_wheel.py", build, folder], check=True)
+    subprocess.run([sys.executable, ROOT / "scripts/make_wheel.py", build, folder], check=True)
     home = folder / "venv"
     venv.create(home, clear=True, with_pip=True, symlinks=True)
     python = home / "bin/python"
@@ -29,7 +29,7 @@ def main():
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", wheel],
                    check=True)
     tests = ROOT / "tests/python_package"
-    sys.exit(subprocess.run([python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", *(sys.argv[2:] or [tests])],
+    sys.exit(subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(sys.argv[2:] or [tests])],
                             cwd=tests).returncode)
 
 

@@ -77,7 +77,7 @@ def contestants(binary, python, scripts, work, quick):
         str(BATCH)), SHARE: Counting()}
     if python and not quick:
         found[PEER] = contest.Peer(
-            [python, "-B", "-m", "bench.torch_peer", PEER, "gpt_tiny", tokens,
+            [python, "-m", "bench.torch_peer", PEER, "gpt_tiny", tokens,
              str(BATCH), str(SEQ)], scripts, work / "torch.log",
             TORCHINDUCTOR_CACHE_DIR=str(work / "inductor"))
     return found

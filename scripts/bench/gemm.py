@@ -56,7 +56,7 @@ def run_ours(command, listed, seconds):
 
 def run_library(python, scripts, library, listed, seconds):
     done = subprocess.run(
-        [python, "-B", "-m", "bench.blas_peer", library, str(seconds)],
+        [python, "-m", "bench.blas_peer", library, str(seconds)],
         input=json.dumps(listed), env=environment(), cwd=scripts, check=True,
         stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)

@@ -133,7 +133,7 @@ def draw(folder, config, most):
 def in_torch(scripts, module, *words):
     """The output of a script beside it that needs PyTorch with transformers."""
     path = os.environ.get("ONNX_FP8_MODULES_PATH", "")
-    command = [os.environ["ONNX_FP8_TORCH_PYTHON"], "-B", "-m", module, *map(str, words)]
+    command = [os.environ["ONNX_FP8_TORCH_PYTHON"], "-m", module, *map(str, words)]
     return subprocess.run(command, cwd=scripts, env=environment(PYTHONPATH=path), check=True,
                           stdout=subprocess.PIPE, text=True).stdout
 

@@ -115,7 +115,7 @@ def measure(chosen, binary, python, scripts, work):
         path = work / f"{model}.onnx"
         if not path.exists():
             say(f"exporting {model}")
-            subprocess.run([python, "-B", "-m", "bench.torch_export", model,
+            subprocess.run([python, "-m", "bench.torch_export", model,
                             work], cwd=scripts, env=environment(), check=True,
                            stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL)
@@ -128,7 +128,7 @@ def measure(chosen, binary, python, scripts, work):
         for peer, choices in PEERS.items():
             say(f"{model}: {peer}")
             rows[peer] = json.loads(subprocess.check_output(
-                [python, "-B", "-m", "bench.torch_memory", model, *choices],
+                [python, "-m", "bench.torch_memory", model, *choices],
                 cwd=scripts, env=environment(), stderr=subprocess.DEVNULL))
         result["tokens"][model] = (task.TOKENS if model in task.MODELS
                                    else task.BATCH * task.PATCHES)

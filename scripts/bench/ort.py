@@ -40,7 +40,7 @@ def write_step(binary, model, path, recipe):
 def contestants(binary, python, scripts, work):
     model, tokens = work / "gpt.onnx", work / "tokens.bin"
     task.write_tokens(tokens, 32)
-    subprocess.run([python, "-B", "-m", "bench.torch_export", "gpt", work], cwd=scripts, env=environment(),
+    subprocess.run([python, "-m", "bench.torch_export", "gpt", work], cwd=scripts, env=environment(),
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     library = pathlib.Path(binary).parent / "libonnx_fp8_ort.so"
     found = {}
@@ -50,12 +50,12 @@ def contestants(binary, python, scripts, work):
         write_step(binary, model, step, recipe)
         for who in ("ep", "bodies"):
             found[f"{who}, {row}"] = contest.Peer(
-                [sys.executable, "-B", "-m", "bench.ort_step_peer", who, step, tokens, library], scripts,
+                [sys.executable, "-m", "bench.ort_step_peer", who, step, tokens, library], scripts,
                 work / f"{who}_{row}.log")
     ort_python = os.environ.get("ONNX_FP8_ORT_PYTHON")
     if ort_python:
         found["onnxruntime-training, fp32"] = contest.Peer(
-            [ort_python, "-B", "-m", "bench.ort_peer", work / "gpt_ort.onnx", tokens, work / "gpt_ort"],
+            [ort_python, "-m", "bench.ort_peer", work / "gpt_ort.onnx", tokens, work / "gpt_ort"],
             scripts, work / "training.log")
     return found
 

@@ -169,7 +169,7 @@ class Study:
         log = self.folder / "export.log"
         with open(log, "w") as out:
             done = subprocess.run(
-                [python, "-B", "-m", "bench.torch_seeds",
+                [python, "-m", "bench.torch_seeds",
                  json.dumps(list(wanted.values()))], cwd=scripts,
                 env=environment(), stdout=out, stderr=out)
         if done.returncode:

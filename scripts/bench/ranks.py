@@ -93,7 +93,7 @@ def ours(binary, work, row, ranks, steps):
 
 def torch(python, scripts, work, row, ranks, steps):
     done = subprocess.run(
-        [python, "-B", "-m", "bench.torch_ranks", ROWS[row][1], MODEL,
+        [python, "-m", "bench.torch_ranks", ROWS[row][1], MODEL,
          work / "tokens.bin", str(ranks), str(steps), str(threads(ranks))],
         cwd=scripts, env=environment(), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True)
@@ -116,7 +116,7 @@ def export(python, scripts, work):
     if path.exists():
         return
     say(f"exporting {MODEL}")
-    subprocess.run([python, "-B", "-m", "bench.torch_export", MODEL, work,
+    subprocess.run([python, "-m", "bench.torch_export", MODEL, work,
                     "open"],
                    cwd=scripts, env=environment(), check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -120,7 +120,7 @@ class Measurement:
         say(f"exporting {len(widths)} widths")
         with open(self.work / "export.log", "w") as log:
             subprocess.run(
-                [self.python, "-B", "-m", "bench.torch_sizes", self.work,
+                [self.python, "-m", "bench.torch_sizes", self.work,
                  str(max(SEQS)), *map(str, widths)], cwd=self.scripts,
                 env=environment(), check=True, stdout=log, stderr=log)
         random_tokens(self.work / "tokens.bin", max(BATCHES) * max(SEQS) * 16)

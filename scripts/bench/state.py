@@ -100,7 +100,7 @@ class Study(parity_runs.Study):
                                 "path": str(path.with_suffix(".part"))}
         if not wanted:
             return
-        subprocess.run([python, "-B", "-m", "bench.perturb",
+        subprocess.run([python, "-m", "bench.perturb",
                         json.dumps(list(wanted.values()))], cwd=scripts,
                        env=environment(), check=True)
         for path in wanted:

@@ -101,7 +101,7 @@ class Task:
 
 def peer(arguments, seconds, size=SIZE):
     environment = {**os.environ, "ONNX_FP8_BENCH_SIZE": size}
-    return runs.run([sys.executable, "-B", "gpu_peers.py", *arguments],
+    return runs.run([sys.executable, "gpu_peers.py", *arguments],
                     max(1, seconds), cwd=SCRIPTS, env=environment)
 
 

@@ -30,7 +30,7 @@ class Task:
         if quick or not packed.exists():
             self.file = folder / "llama.onnx"
             name = "tiny" if quick else size
-            done = runs.run([sys.executable, "-B", "-m", "bench.graphs", name,
+            done = runs.run([sys.executable, "-m", "bench.graphs", name,
                              self.file], section.left(), cwd=SCRIPTS)
             if done.cut:
                 raise report.OutOfTime("the graph of the model")

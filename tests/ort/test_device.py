@@ -33,7 +33,7 @@ assert sessions.session({str(MODEL)!r}, {{"device": "cpu"}}).run(None, {{"x": x}
 
 
 def messages(library, device):
-    done = subprocess.run([sys.executable, "-B", "-c", CODE, library, device], text=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", CODE, library, device], text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if line]
 

@@ -27,7 +27,7 @@ def unregister():
 
 
 def child(code):
-    return subprocess.run([sys.executable, "-B", "-c", PROLOG + code], text=True, capture_output=True)
+    return subprocess.run([sys.executable, "-c", PROLOG + code], text=True, capture_output=True)
 
 
 def test_exports_three_functions():

@@ -167,5 +167,5 @@ if child == 0:
     os._exit(0)
 sys.exit(os.waitpid(child, 0)[1])
 """
-    done = subprocess.run([sys.executable, "-B", "-c", code], timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], timeout=60)
     assert done.returncode == 0

@@ -173,7 +173,7 @@ def test_onnxruntime_training_takes_our_kernels(recipe, tmp_path):
         profile = tmp_path / f"profile{len(results)}"
         profile.mkdir()
         more["profile"] = str(profile)
-        done = subprocess.run([os.environ["ONNX_FP8_ORT_PYTHON"], "-B", ROOT / "tests/python/ort_driver.py"],
+        done = subprocess.run([os.environ["ONNX_FP8_ORT_PYTHON"], ROOT / "tests/python/ort_driver.py"],
                               input=json.dumps(job | more), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         results.append(json.loads(done.stdout.splitlines()[-1]))

@@ -82,7 +82,7 @@ def test_compare(tmp_path):
     for name, made in (("old", old), ("new", new)):
         (tmp_path / name).write_text(json.dumps(made))
     done = subprocess.run(
-        [sys.executable, "-B", SCRIPTS / "bench.py", "compare", tmp_path / "old", tmp_path / "new"],
+        [sys.executable, SCRIPTS / "bench.py", "compare", tmp_path / "old", tmp_path / "new"],
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for part in ("Not the same cpu: A CPU and Another", "Warning of the new run: not idle",
@@ -153,7 +153,7 @@ class Fixed:
 
 def test_turns_of_processes(tmp_path):
     (tmp_path / "peer.py").write_text(PEER)
-    peer = contest.Peer([sys.executable, "-B", tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
+    peer = contest.Peer([sys.executable, tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
                         PYTHONPATH=os.fspath(SCRIPTS))
     fixed = Fixed(2.0, 1.0, 4.0)
     results, left = contest.run({"fixed": fixed, "peer": peer}, [["fixed", "peer"], ["peer", "fixed"]], 3)
@@ -169,7 +169,7 @@ def test_turns_of_processes(tmp_path):
 
 def test_a_peer_that_ends_is_left_out(tmp_path):
     (tmp_path / "peer.py").write_text(PEER)
-    peer = contest.Peer([sys.executable, "-B", tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
+    peer = contest.Peer([sys.executable, tmp_path / "peer.py"], SCRIPTS, tmp_path / "log",
                         PYTHONPATH=os.fspath(SCRIPTS))
     missing = contest.Peer([tmp_path / "no-python"], SCRIPTS, tmp_path / "log2")
     fixed = Fixed(2.0, 1.0, 4.0)

@@ -236,7 +236,7 @@ def test_the_command_writes_its_files_and_its_exit_code_says_what_lacks(fake, tm
 
     def report(*words):
         return subprocess.run(
-            [sys.executable, "-B", SCRIPTS / "bench.py", "parity", "--report-only", "--folder", fake.study().parent,
+            [sys.executable, SCRIPTS / "bench.py", "parity", "--report-only", "--folder", fake.study().parent,
              "--json", tmp_path / "x.json", "--markdown", tmp_path / "x.md", *words], capture_output=True, text=True)
 
     done = report("--seeds", "3", *SHORT[2:])

@@ -31,7 +31,7 @@ def build(folder, *filters):
 
 
 def check(*builds):
-    done = subprocess.run([sys.executable, "-B", SCRIPTS / "check_tests_run.py", *builds], text=True,
+    done = subprocess.run([sys.executable, SCRIPTS / "check_tests_run.py", *builds], text=True,
                           capture_output=True)
     return done.returncode, done.stderr.splitlines(), done.stdout
 

@@ -17,7 +17,7 @@ def draw(folder, runs):
         file.write_text("".join(json.dumps({"step": step, "val_loss": loss} if loss else {"step": step}) + "\n"
                                 for step, loss in losses))
         words.append(f"{name}={file}")
-    return subprocess.run([sys.executable, "-B", ROOT / "scripts/draw_losses.py", folder / "out.svg", *words],
+    return subprocess.run([sys.executable, ROOT / "scripts/draw_losses.py", folder / "out.svg", *words],
                           capture_output=True, text=True)
 
 

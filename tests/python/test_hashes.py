@@ -48,7 +48,7 @@ def index(tmp_path):
 
 
 def run(script, *words, env=None):
-    done = subprocess.run([sys.executable, "-B", ROOT / "scripts" / script, *words], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "scripts" / script, *words], env=env, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 

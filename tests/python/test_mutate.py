@@ -144,7 +144,7 @@ add_test(NAME test_data COMMAND test_data WORKING_DIRECTORY "${PROJECT_SOURCE_DI
 set_tests_properties(test_data PROPERTIES ENVIRONMENT "TINY=1;LARGE=a=b")
 add_executable(onnx-fp8 data/clamp.cc data/main.cc)
 target_include_directories(onnx-fp8 PRIVATE "${PROJECT_SOURCE_DIR}")
-add_test(NAME test_program COMMAND "${PYTHON}" -B -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_slow.py
+add_test(NAME test_program COMMAND "${PYTHON}" -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_slow.py
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 set_tests_properties(test_program PROPERTIES ENVIRONMENT "ONNX_FP8_BIN=${CMAKE_BINARY_DIR}/onnx-fp8")
 """
@@ -244,7 +244,7 @@ def tree(tmp_path):
 
 def mutate(tree, *words):
     environment = os.environ | {"ONNX_FP8_CMAKE_OPTIONS": f"-DPYTHON={sys.executable}"}
-    done = subprocess.run([sys.executable, "-B", ROOT / "scripts/mutate.py", "--root", tree, *words], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, ROOT / "scripts/mutate.py", "--root", tree, *words], capture_output=True, text=True, env=environment)
     assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stdout + done.stderr
     return done
 

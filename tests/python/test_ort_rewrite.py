@@ -31,7 +31,7 @@ def in_their_environment(script, *arguments, **kwargs):
     if not PYTHON:
         leave_out("onnxruntime-training, whose packages ./dev test installs")
         pytest.skip("needs onnxruntime-training")
-    done = subprocess.run([PYTHON, "-B", script, *map(str, arguments)], capture_output=True, text=True, **kwargs)
+    done = subprocess.run([PYTHON, script, *map(str, arguments)], capture_output=True, text=True, **kwargs)
     assert done.returncode == 0, done.stderr[-3000:]
     return (done.stdout.splitlines() or [""])[-1]
 

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def same(*arguments, **where):
-    return subprocess.run([sys.executable, "-B", ROOT / "scripts/same.py", *arguments], capture_output=True, text=True,
+    return subprocess.run([sys.executable, ROOT / "scripts/same.py", *arguments], capture_output=True, text=True,
                           **where)
 
 

@@ -32,7 +32,7 @@ def write_wheel(folder, files):
 
 
 def run(wheel, build=BUILD, **variables):
-    return subprocess.run([sys.executable, "-B", ROOT / "scripts/sbom.py", build, wheel], env=os.environ | variables,
+    return subprocess.run([sys.executable, ROOT / "scripts/sbom.py", build, wheel], env=os.environ | variables,
                           capture_output=True, text=True)
 
 

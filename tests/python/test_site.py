@@ -22,7 +22,7 @@ def sphinx():
 
 
 def build(out, source):
-    return subprocess.run([PYTHON, "-B", ROOT / "scripts/site/build.py", out, source], capture_output=True, text=True)
+    return subprocess.run([PYTHON, ROOT / "scripts/site/build.py", out, source], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

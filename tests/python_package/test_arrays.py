@@ -67,7 +67,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 def test_arrays_are_not_copied(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "no folder"))  # nor written
-    done = subprocess.run([sys.executable, "-B", "-c", SPARSE.format(tests=str(digits.ROOT / "tests/python_package"),
+    done = subprocess.run([sys.executable, "-c", SPARSE.format(tests=str(digits.ROOT / "tests/python_package"),
                                                                       out=str(tmp_path / "run"))],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

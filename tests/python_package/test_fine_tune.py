@@ -21,7 +21,7 @@ def environment():
         program.leave_out("samples/fine_tune: PyTorch or the packages of models are not installed")
         pytest.skip("no PyTorch or no packages of models")
     site = os.path.dirname(os.path.dirname(onnx_fp8.__file__))
-    return os.environ | {"PATH": f"{os.path.dirname(python)}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1",
+    return os.environ | {"PATH": f"{os.path.dirname(python)}:{os.environ['PATH']}",
                          "PYTHONPATH": f"{site}:{packages}"}
 
 

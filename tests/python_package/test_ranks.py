@@ -45,7 +45,7 @@ for out in ("first", "second"):
 def launch(launcher, script):
     words = {"mpirun": [rank_jobs.LAUNCHER, "-n", "2"],
              "torchrun": [rank_jobs.TORCHRUN, "--no-python", "--nproc-per-node", "2"]}[launcher]
-    return subprocess.run([*map(str, words), sys.executable, "-B", "-c", script], capture_output=True, text=True,
+    return subprocess.run([*map(str, words), sys.executable, "-c", script], capture_output=True, text=True,
                           timeout=120)
 
 

@@ -30,7 +30,7 @@ def test_blocks_of_the_documentation(page, tree):
         blocks = [b for b in blocks if "onnx_fp8.ort" not in b]
     blocks = [b for b in blocks if "import torch" not in b]
     code = "\n".join(blocks)
-    done = subprocess.run([sys.executable, "-B", "-c", code], cwd=tree, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tree, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -54,7 +54,7 @@ def has_library(test):
 def test_onnxruntime():
     if not has_library("samples/python/in_onnxruntime.py"):
         return
-    subprocess.run([sys.executable, "-B", ROOT / "samples/python/in_onnxruntime.py"], check=True)
+    subprocess.run([sys.executable, ROOT / "samples/python/in_onnxruntime.py"], check=True)
 
 
 STEP = """
@@ -70,6 +70,6 @@ onnxruntime.InferenceSession("step.onnx", options)
 def test_onnxruntime_opens_a_written_step(tree, arguments, warns):
     if not has_library("a written step"):
         return
-    done = subprocess.run([sys.executable, "-B", "-c", STEP.replace("ARGUMENTS", arguments)], cwd=tree, check=True,
+    done = subprocess.run([sys.executable, "-c", STEP.replace("ARGUMENTS", arguments)], cwd=tree, check=True,
                           capture_output=True, text=True)
     assert ("[W:onnxruntime" in done.stderr) == warns

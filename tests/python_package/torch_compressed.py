@@ -106,6 +106,7 @@ def main(recipes):
         onnx_fp8.torch.export(module, {"input_ids": ids}, folder / "m.onnx")
         data = {"input_ids": ids.numpy(), "labels": ((ids + 1) % 61).numpy()}
         for recipe in recipes:
+            print(recipe, flush=True)  # an error below is of this recipe
             run, out = folder / recipe, folder / f"served_{recipe}"
             onnx_fp8.train(folder / "m.onnx", data=data, loss="cross_entropy", batch_size=4, steps=1, recipe=recipe,
                            filter_fqns=["lm_head"], out=run, progress=False)
