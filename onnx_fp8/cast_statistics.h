@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "onnx_fp8/dtype.h"
 
@@ -75,5 +76,10 @@ struct MeasuredCast {
   DType format = DType::kE4M3;
   CastStatistics numbers = {};
 };
+
+// Adds the numbers of `casts` to those of the same casts in `all`, and the
+// casts that `all` lacks.
+void JoinCasts(const std::vector<MeasuredCast>& casts,
+               std::vector<MeasuredCast>* all);
 
 }  // namespace onnx_fp8

@@ -6,9 +6,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "onnx_fp8/dataset.h"
 #include "onnx_fp8/session.h"
+#include "onnx_fp8/stats_spec.h"
 
 namespace onnx_fp8 {
 
@@ -27,6 +29,8 @@ struct Evaluation {
   std::string remark;        // a note on omitted samples; "" if there are none
   std::string cause;         // EvalResult's, of the first batch that has one
   bool of_averages = false;  // as EvalResult's
+  // Statistics of casts to FP8, joined over the batches that measure them.
+  std::vector<MeasuredCast> casts = {};
 };
 
 // Gets the model's outputs for each batch, and the label; null: the batch has
@@ -39,11 +43,13 @@ using OutputObserver =
 // is filled with copies of its last sample, and a graph of the loss alone
 // counts only the real samples. (If the model computes its own loss, such a
 // batch is left out, with a remark.) `stop` is asked before each batch;
-// `observer` may be empty. Errors: TrainingSession::Eval's.
+// `observer` may be empty. `stats`: batches that measure their casts, counted
+// from 1. Errors: TrainingSession::Eval's.
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout,
                     const std::function<bool()>& stop = {},
-                    const OutputObserver& observer = {});
+                    const OutputObserver& observer = {},
+                    const StatsSpec& stats = {});
 
 // Plans the first batch that Evaluate would run and runs nothing. Batches that
 // a caller makes (BatchSource) may come once, so these are not asked for.

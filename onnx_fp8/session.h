@@ -235,14 +235,16 @@ struct EvalResult {
   std::string cause;
   // Whether the numbers are of the averages of weights (eval_with).
   bool of_averages = false;
+  std::vector<MeasuredCast> casts = {};  // of the forward, if asked for
 };
 
 struct GradientResult {
   float loss = 0;     // as EvalResult's
   std::string cause;  // as EvalResult's
   TensorMap outputs;
-  TensorMap gradients;        // by initializer name, fp32, its shape
-  TensorMap input_gradients;  // by graph input, if asked for
+  TensorMap gradients;                   // by initializer name, fp32, its shape
+  TensorMap input_gradients;             // by graph input, if asked for
+  std::vector<MeasuredCast> casts = {};  // if asked for
 };
 
 // One input of the model, or its label.
@@ -341,13 +343,16 @@ class TrainingSession {
   virtual StepResult Finish() = 0;
 
   // Forward only; state is not changed. The label is needed for the loss alone:
-  // without it there is none.
-  virtual EvalResult Eval(const TensorMap& feeds) = 0;
+  // without it there is none. `measures`: the result has statistics of the
+  // casts to FP8 of the layers of `stats`. Errors then: options without
+  // `stats`; several ranks.
+  virtual EvalResult Eval(const TensorMap& feeds, bool measures = false) = 0;
 
   // Loss, outputs and the gradient of every trained parameter for one batch, in
-  // training mode but without Dropout: the numbers can be compared.
-  virtual GradientResult Gradients(const TensorMap& feeds,
-                                   bool input_gradients) = 0;
+  // training mode but without Dropout: the numbers can be compared. `measures`:
+  // as Eval's.
+  virtual GradientResult Gradients(const TensorMap& feeds, bool input_gradients,
+                                   bool measures = false) = 0;
 
   // Whether a step may take less than `grad_accum` micro-batches.
   virtual bool TakesSmallerGroups() const = 0;

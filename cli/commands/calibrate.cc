@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/report/cast_table.h"
 #include "cli/report/progress.h"
 #include "training/run/session_options.h"
 #include "training/step/static_scales.h"
@@ -31,7 +32,8 @@ CommandHelp CalibrateHelp() {
       {"calibrate",
        "Scales for static scaling, from the largest values of some batches, "
        "forward and backward.",
-       {{"Options", {"Model", "steps", "Weights", "Output", "JSON", "Machine"}},
+       {{"Options",
+         {"Model", "steps", "Weights", "Output", "stats", "JSON", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 calibrate gpt.onnx --data train.bin --seq-len 128 --loss "
         "cross_entropy --steps 20 -o scales.json"}});
@@ -67,15 +69,18 @@ SessionOptions ObservingOptions(const OptionSet& flags) {
   return options;
 }
 
-// Steps that leave the weights unchanged. Returns the number of steps done.
+// Steps that leave the weights unchanged. Returns the number of steps done, and
+// in `casts` the statistics of the steps that measure them.
 int64_t Observe(TrainingSession& session, const Dataset& data,
-                int64_t batch_size, int64_t steps) {
+                int64_t batch_size, int64_t steps,
+                std::vector<MeasuredCast>* casts) {
   Progress progress;
   CatchInterrupts();
   auto begin = std::chrono::steady_clock::now();
   int64_t done = 0;
   while (done < steps && !Interrupted()) {
     StepResult step = session.Step(data.Batch(done++), 0);
+    JoinCasts(step.casts, casts);
     if (step.skipped) {
       progress.Close();
       Warn(step.cause);
@@ -120,7 +125,8 @@ int Calibrate(const Arguments& arguments) {
   spec.drop_last = true;
   Dataset data(spec);
   Notes(data.notes());
-  int64_t steps = Observe(*session, data, layout.batch_size, wanted);
+  std::vector<MeasuredCast> casts;
+  int64_t steps = Observe(*session, data, layout.batch_size, wanted, &casts);
   if (steps < wanted) return kInterrupted;
   StaticScales scales = {out, {}};
   for (const ScaleInfo& info : session->Scales()) {
@@ -132,11 +138,14 @@ int Calibrate(const Arguments& arguments) {
   }
   WriteStaticScales(out, scales);
   if (flags.On("json")) {
-    Out() << JsonLine(nlohmann::ordered_json{
-        {"scales", scales.by_key.size()}, {"steps", steps}, {"out", out}});
+    nlohmann::ordered_json json = {
+        {"scales", scales.by_key.size()}, {"steps", steps}, {"out", out}};
+    if (flags.Given("stats")) json["casts"] = CastsJson(casts);
+    Out() << JsonLine(json);
   } else {
     Out() << Printable(out) << ": " << scales.by_key.size() << " scales from "
           << steps << " batches\n";
+    if (flags.Given("stats")) PrintCasts(Out(), casts);
   }
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/report/cast_table.h"
 #include "cli/report/text.h"
 #include "cli/run_session.h"
 #include "onnx_fp8/evaluate.h"
@@ -25,10 +26,12 @@ CommandHelp EvalHelp() {
       {"eval",
        "Loss, and accuracy or perplexity, over all samples of a data set.",
        {{"Options",
-         {"MODEL", "Weights", "Evaluation", "Best", "JSON", "Machine"}},
+         {"MODEL", "Weights", "Evaluation", "Best", "stats", "JSON",
+          "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 eval runs/gpt --data val.bin",
-        "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy"}});
+        "onnx-fp8 eval trained.onnx --data test.npz --loss cross_entropy",
+        "onnx-fp8 eval runs/gpt --data val.bin --stats every=4"}});
 }
 
 std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
@@ -49,7 +52,7 @@ std::unique_ptr<TrainingSession> MakeSession(Flags& flags) {
     options = RunSessionOptions(config, BudgetsOf(flags));
     // Options that this command itself reads, and values in the checkpoint.
     for (const char* own :
-         {"data", "threads", "scales", "weights", "rename", "init"}) {
+         {"data", "threads", "scales", "weights", "rename", "init", "stats"}) {
       config.settings.erase(FlagOf(own));
     }
     flags.Fill(config.settings);
@@ -108,12 +111,14 @@ int EvalWatched(const Arguments& arguments, const EvalHost& host) {
   host.data.GiveTo(&spec);
   const Dataset data(spec);
   Notes(data.notes());
-  Evaluation evaluation = Evaluate(*session, data, layout, {}, host.outputs);
+  Evaluation evaluation = Evaluate(*session, data, layout, {}, host.outputs,
+                                   ParseStats(flags.Text("stats")));
   if (host.measures) evaluation.measures = host.measures();
   if (!evaluation.remark.empty()) Note(evaluation.remark);
   if (!evaluation.cause.empty()) Warn(NotFiniteText(evaluation.cause));
   auto json = ToJson(evaluation);
   if (flags.On("json")) {
+    if (flags.Given("stats")) json["casts"] = CastsJson(evaluation.casts);
     Out() << JsonLine(json);
     return 0;
   }
@@ -125,6 +130,7 @@ int EvalWatched(const Arguments& arguments, const EvalHost& host) {
                                       : value.dump())
           << "\n";
   }
+  if (flags.Given("stats")) PrintCasts(Out(), evaluation.casts);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "cli/array_output.h"
 #include "cli/commands/commands.h"
 #include "cli/output.h"
+#include "cli/report/cast_table.h"
 #include "cli/report/text.h"
 #include "training/run/session_options.h"
 #include "training/step/session_checks.h"
@@ -28,7 +29,7 @@ CommandHelp GradHelp() {
        "Loss, outputs and the gradient of every trained parameter for one "
        "batch, the first `batch_size` samples, in training mode but with "
        "Dropout off.",
-       {{"Options", {"Model", "Weights", "Own", "Machine"}},
+       {{"Options", {"Model", "Weights", "Own", "stats", "Machine"}},
         {"Data", {"data", "Samples"}}},
        {"onnx-fp8 grad model.onnx --data batch.npz --loss cross_entropy -o "
         "grads.safetensors",
@@ -73,7 +74,8 @@ int Grad(const Arguments& arguments) {
     Note(Concat("the batch has ", data.size(), " samples, all that there are"));
   }
   const TensorMap batch = data.Batch(0);
-  GradientResult result = session->Gradients(batch, flags.On("input_grads"));
+  GradientResult result =
+      session->Gradients(batch, flags.On("input_grads"), flags.Given("stats"));
   if (result.cause == kNoLabelCounts) {
     Note(result.cause + ": the loss is no number, and all gradients are 0");
   } else if (!result.cause.empty()) {
@@ -83,6 +85,7 @@ int Grad(const Arguments& arguments) {
   Out() << "loss " << Number(result.loss, 7) << ", gradients of "
         << result.gradients.size() << " parameters in " << Printable(out)
         << "\n";
+  if (flags.Given("stats")) PrintCasts(Out(), result.casts);
   return 0;
 }
 

@@ -44,6 +44,8 @@ def evaluate(model, *, data=None, compute_metrics=None, **options) -> dict:
     """Loss, and accuracy or perplexity, of a model or of the folder of a run over all samples of `data`.
 
     `data`: as `val_data` of onnx_fp8.train, with the options of tables and batches.
+    With `stats` the result has `casts`, the statistics of the casts to FP8: dicts that have the keys of statistics.jsonl
+    (docs/formats.md).
     `compute_metrics(outputs, labels)`: returns a dict of numbers about all outputs and labels, which the result has, too.
     """
     watch = None if compute_metrics is None else Measures(compute_metrics).watch
@@ -79,7 +81,7 @@ def export(run, out=None, **options) -> None:
 
 @documented("calibrate")
 def calibrate(model, out, **options) -> dict:
-    """Writes scales for static scaling, from the largest values of some batches of `data`."""
+    """Writes scales for static scaling, from the largest values of some batches of `data`. `casts`: as onnx_fp8.evaluate's."""
     return json.loads(_run("calibrate", model, {"out": os.path.abspath(os.fspath(out)), **options, "json": True}))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train --stats`: the numbers beside NumPy's, and results that do not change."""
+"""`--stats`: the numbers beside NumPy's, and results that do not change."""
 import json
 
 import ml_dtypes
@@ -127,6 +127,87 @@ def test_ranks_have_the_numbers_of_one_process(tmp_path):
             padded = mesh == "tp=2" and line["fqn"] == "lm_head.weight"
             for name in ("amax", "sqnr", "scale", *([] if padded else ["zeros", "flushed"])):
                 assert many[at][name] == pytest.approx(line[name], rel=1e-3, abs=2e-4), (mesh, at, name)
+
+
+def one_step(tmp_path, recipe):
+    """A data set of one batch, and the casts of the first step on it, by key."""
+    data = write_random(tmp_path / "d.npz", 16)
+    run("train", MLP, "--data", data, *CE, "--recipe", recipe, "--batch-size", 16, "--steps", 1, "--stats", "every=1", "--out",
+        tmp_path / "run")
+    return data, {key(line): {k: v for k, v in line.items() if k != "step"} for line in statistics(tmp_path / "run")}
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "mxfp8"])
+def test_an_evaluation_measures_the_casts_of_the_forward(tmp_path, recipe):
+    data, step = one_step(tmp_path, recipe)
+    flags = ["eval", MLP, "--data", data, *CE, "--recipe", recipe, "--batch-size", 16, "--json"]
+    measured = json.loads(run(*flags, "--stats", "every=1").stdout)
+    casts = {key(cast): cast for cast in measured.pop("casts")}
+    assert measured == json.loads(run(*flags).stdout)
+    assert casts.keys() == {at for at, line in step.items() if line["gemm"] == "forward"} and casts
+    for at, cast in casts.items():
+        # Kernels of an evaluation may add in another order.
+        sqnr = [numbers.pop("sqnr", np.inf) for numbers in (cast, step[at])]
+        assert cast == step[at] and sqnr[0] == pytest.approx(sqnr[1], rel=1e-9)
+
+
+def test_batches_of_an_evaluation_are_joined(tmp_path):
+    """The counts of a whole set are those of its batches, and each Nth batch measures."""
+    data = write_random(tmp_path / "d.npz", 64)
+    flags = ["eval", MLP, "--data", data, *CE, "--recipe", "rowwise", "--json"]
+    whole, parts, second = (
+        {key(cast): cast for cast in json.loads(run(*flags, "--batch-size", size, "--stats", stats).stdout)["casts"]}
+        for size, stats in ((64, "every=1"), (16, "every=1"), (32, "every=2")))
+    arrays = np.load(data)
+    np.savez(tmp_path / "half.npz", **{name: array[32:] for name, array in arrays.items()})
+    flags[3] = tmp_path / "half.npz"
+    half = {key(cast): cast
+            for cast in json.loads(run(*flags, "--batch-size", 32, "--stats", "every=1").stdout)["casts"]}
+    assert whole.keys() == parts.keys() and second == half != whole
+    for at, cast in whole.items():
+        assert parts[at]["amax"] == cast["amax"] and parts[at]["scale"] == cast["scale"]
+        assert parts[at]["zeros"] == cast["zeros"] and parts[at]["flushed"] == cast["flushed"]
+        assert parts[at]["sqnr"] == pytest.approx(cast["sqnr"], rel=1e-12)
+
+
+def rows_of(table):
+    """{(layer, GEMM, operand, use): the cells behind them} of the lines of the table."""
+    lines = table.split("the noisiest first:\n")[1].splitlines()
+    assert lines[0].split()[:4] == ["layer", "GEMM", "operand", "use"]
+    return {(*words[:3], int(words[3])): words[4:] for words in map(str.split, lines[1:])}
+
+
+def test_gradients_measure_the_casts_of_a_step(tmp_path):
+    data, step = one_step(tmp_path, "tensorwise")
+    flags = ["grad", MLP, "--data", data, *CE, "--recipe", "tensorwise", "--batch-size", 16]
+    run(*flags, "-o", tmp_path / "off.npz")
+    rows = rows_of(run(*flags, "-o", tmp_path / "on.npz", "--stats", "every=1").stdout)
+    off, on = np.load(tmp_path / "off.npz"), np.load(tmp_path / "on.npz")
+    assert off.files == on.files and all((off[name] == on[name]).all() for name in off.files)
+    assert rows.keys() == step.keys()
+    for at, (kind, sqnr, *_) in rows.items():
+        assert kind == step[at]["format"] and float(sqnr) == pytest.approx(step[at]["sqnr"], abs=0.051)
+    noise = [float(row[1]) for row in rows.values()]
+    assert noise == sorted(noise)
+
+
+def test_calibration_measures_its_casts(tmp_path):
+    data = write_random(tmp_path / "d.npz", 64)
+    flags = ["calibrate", MLP, "--data", data, *CE, "--batch-size", 16, "--steps", 4]
+    run(*flags, "-o", tmp_path / "off.json")
+    done = json.loads(run(*flags, "-o", tmp_path / "on.json", "--json", "--stats", "every=2").stdout)
+    assert (tmp_path / "off.json").read_bytes() == (tmp_path / "on.json").read_bytes()
+    assert {cast["operand"] for cast in done["casts"]} == {"input", "weight", "grad_output"}
+    text = run(*flags, "-o", tmp_path / "text.json", "--stats", "every=2").stdout
+    assert rows_of(text).keys() == {key(cast) for cast in done["casts"]}
+
+
+def test_a_run_that_has_measured_is_evaluated_without(tmp_path):
+    data, _ = one_step(tmp_path, "rowwise")
+    assert "casts" not in json.loads(run("eval", tmp_path / "run", "--data", data, "--json").stdout)
+    assert "casts to FP8: no batch measured them" in run("eval", tmp_path / "run", "--data", data, "--stats", "every=9").stdout
+    measured = json.loads(run("eval", tmp_path / "run", "--data", data, "--json", "--stats", "every=1").stdout)
+    assert {cast["gemm"] for cast in measured["casts"]} == {"forward"}
 
 
 @pytest.mark.parametrize("stats, message, code", [

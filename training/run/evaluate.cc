@@ -66,7 +66,7 @@ class EvaluationPass {
         loss_(session.Loss()),
         kind_(FindLoss(loss_.kind)) {}
 
-  void Add(TensorMap batch) {
+  void Add(TensorMap batch, bool measures) {
     int64_t rows = CountSamples(batch, layout_);
     const bool partial = IsPartial(rows, layout_);
     if (partial && !kind_) {
@@ -76,8 +76,9 @@ class EvaluationPass {
       return;
     }
     if (partial) Fill(layout_, &batch);
-    EvalResult result = session_.Eval(batch);
+    EvalResult result = session_.Eval(batch, measures);
     samples_ += rows;
+    JoinCasts(result.casts, &casts_);
     of_averages_ = result.of_averages;
     if (observer_) Show(result.outputs, batch, rows);
     if (!kind_) {
@@ -126,6 +127,7 @@ class EvaluationPass {
     }
     if (perplexity_) e.perplexity = std::exp(e.loss);
     e.tokens = tokens_;
+    e.casts = casts_;
     return e;
   }
 
@@ -173,13 +175,14 @@ class EvaluationPass {
   bool perplexity_ = false;
   bool of_averages_ = false;
   std::string remark_, cause_;
+  std::vector<MeasuredCast> casts_;
 };
 
 }  // namespace
 
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout, const std::function<bool()>& stop,
-                    const OutputObserver& observer) {
+                    const OutputObserver& observer, const StatsSpec& stats) {
   EvaluationPass pass(session, layout, observer);
   for (int64_t i = 0; i < data.batches_per_epoch(); ++i) {
     if (stop && stop()) {
@@ -187,7 +190,7 @@ Evaluation Evaluate(TrainingSession& session, const Dataset& data,
       e.complete = false;
       return e;
     }
-    pass.Add(data.Batch(i));
+    pass.Add(data.Batch(i), stats.Measures(i + 1));
   }
   return pass.Result();
 }

@@ -95,10 +95,10 @@ const Option kOptions[] = {
     Row("Saves", "val_every", kInt,
         "steps between validations (default: ends of epochs)", "", {.min = 1}),
     Row("Saves", "stats", kText,
-        "every=N[,layers=GLOB,GLOB]: each Nth step also measures its casts to "
-        "FP8, of these layers or of all, and writes them to "
-        "OUT/statistics.jsonl: shares of saturated and flushed numbers, the "
-        "noise, amax, scale",
+        "every=N[,layers=GLOB,GLOB]: each Nth step or batch also measures its "
+        "casts to FP8, of these layers or of all: shares of saturated and "
+        "flushed numbers, the noise, amax, scale. `train()` writes them to "
+        "OUT/statistics.jsonl, other commands print them",
         "", {.field = &O::stats}),
     Row("Saves", "save_best", kChoice,
         "also keep the checkpoint with the best validation, in OUT/best "

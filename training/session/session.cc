@@ -167,19 +167,20 @@ class Session : public TrainingSession {
     return started_.Take();
   }
 
-  EvalResult Eval(const TensorMap& feeds) override {
-    PlannedStep& planned = Plan(StepKind::kEval, feeds, false);
+  EvalResult Eval(const TensorMap& feeds, bool measures) override {
+    PlannedStep& planned = Plan(StepKind::kEval, feeds, false, measures);
     EvalResult result =
         EvalResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
     result.of_averages = !planned.key.averages.empty();
     return result;
   }
 
-  GradientResult Gradients(const TensorMap& feeds,
-                           bool input_gradients) override {
+  GradientResult Gradients(const TensorMap& feeds, bool input_gradients,
+                           bool measures) override {
     Check(!sharded_.is_shared(), "[", options_.model,
           "] expected whole state for the gradients of a batch, got parts");
-    PlannedStep& planned = Plan(StepKind::kGradients, feeds, input_gradients);
+    PlannedStep& planned =
+        Plan(StepKind::kGradients, feeds, input_gradients, measures);
     return GradientResultOf(planned.step, feeds, RunBorrowing(planned, feeds));
   }
 
@@ -515,12 +516,14 @@ class Session : public TrainingSession {
     sharded_.Divide(step.splits, model_.graph.get(), &state_);
   }
 
-  PlannedStep& Plan(StepKind kind, const TensorMap& feeds,
-                    bool input_gradients) {
+  PlannedStep& Plan(StepKind kind, const TensorMap& feeds, bool input_gradients,
+                    bool measures = false) {
+    if (measures) CheckMeasures(options_, ranks_);
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
-    key.measures = TrainsOnSamples(kind) && stats_.Measures(step_ + 1);
+    key.measures =
+        measures || (TrainsOnSamples(kind) && stats_.Measures(step_ + 1));
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
     if (kind == StepKind::kEval) key.averages = averages_.ToRead(state_);

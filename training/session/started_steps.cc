@@ -1,37 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/session/started_steps.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 #include "training/session/step_results.h"
 
 namespace onnx_fp8 {
-
-namespace {
-
-// Adds the numbers of a micro-batch. Micro-batches may have other casts than
-// the first one: their shapes may decide which layers are in FP8.
-void AddCasts(std::vector<MeasuredCast> casts, const Tensor& numbers,
-              std::vector<MeasuredCast>* all) {
-  const double* next = numbers.data<double>();
-  for (MeasuredCast& cast : casts) {
-    cast.numbers = CastStatistics::From(next);
-    next += CastStatistics::kNumbers;
-    auto same = std::ranges::find_if(*all, [&](const MeasuredCast& other) {
-      return other.fqn == cast.fqn && other.gemm == cast.gemm &&
-             other.operand == cast.operand && other.use == cast.use;
-    });
-    if (same == all->end()) {
-      all->push_back(std::move(cast));
-    } else {
-      same->numbers.Add(cast.numbers);
-    }
-  }
-}
-
-}  // namespace
 
 void StartedSteps::Settle(StepCounts* counts) {
   while (!started_.empty()) {
@@ -65,8 +40,10 @@ StepResult StartedSteps::Read(const StartedStep& started) {
     reports.push_back(ReadReport(*layout, provider_->ToHost(tensor)));
   }
   StepResult result = Summarize(reports);
+  // Micro-batches may have other casts than the first one: their shapes may
+  // decide which layers are in FP8.
   for (const auto& [casts, numbers] : started.casts) {
-    AddCasts(casts, provider_->ToHost(numbers), &result.casts);
+    JoinCasts(CastsIn(casts, provider_->ToHost(numbers)), &result.casts);
   }
   result.step = started.step;
   result.remark = started.remark;

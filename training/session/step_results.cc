@@ -46,7 +46,20 @@ EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
   for (const std::string& name : step.outputs) {
     result.outputs[name] = outputs.at(name);
   }
+  if (!step.casts.empty()) {
+    result.casts = CastsIn(step.casts, outputs.at(step.cast_numbers));
+  }
   return result;
+}
+
+std::vector<MeasuredCast> CastsIn(std::vector<MeasuredCast> casts,
+                                  const Tensor& numbers) {
+  const double* next = numbers.data<double>();
+  for (MeasuredCast& cast : casts) {
+    cast.numbers = CastStatistics::From(next);
+    next += CastStatistics::kNumbers;
+  }
+  return casts;
 }
 
 GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
@@ -65,6 +78,9 @@ GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
   }
   for (const auto& [output, name] : step.input_gradients) {
     result.input_gradients[name] = outputs.at(output);
+  }
+  if (!step.casts.empty()) {
+    result.casts = CastsIn(step.casts, outputs.at(step.cast_numbers));
   }
   return result;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "onnx_fp8/session.h"
 #include "training/step/step_graph.h"
 
@@ -12,5 +14,9 @@ EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
                         const TensorMap& outputs);
 GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
                                 const TensorMap& outputs);
+// The casts with the numbers that the step has measured, which are its output
+// `cast_numbers`.
+std::vector<MeasuredCast> CastsIn(std::vector<MeasuredCast> casts,
+                                  const Tensor& numbers);
 
 }  // namespace onnx_fp8

@@ -233,11 +233,13 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
   const Pass unmark = {"RemoveCopiesToRanks", RemoveCopiesToRanks};
   const Pass scales = {"ShareAmaxes",
                        [&](Graph& g) { step.ScalesOfWholes(g); }};
+  const Pass measure = {"MeasureCasts", [&](Graph& g) { step.Measure(g); }};
   Passes list;
   if (kind == StepKind::kEval) {
     if (splits) list.push_back(unmark);
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
+    if (source.measures) list.push_back(measure);
     if (shards) list.push_back(shard);
   } else {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
@@ -249,9 +251,7 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
-    if (source.measures) {
-      list.push_back({"MeasureCasts", [&](Graph& g) { step.Measure(g); }});
-    }
+    if (source.measures) list.push_back(measure);
     if (Recomputes(source, kind)) {
       list.push_back({"Recompute", [&](Graph& g) { step.Recompute(g); }});
     }

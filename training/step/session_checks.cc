@@ -160,6 +160,17 @@ void CheckStats(const SessionOptions& options, ExecutionProvider& provider) {
              options.provider, ", which has no kernel for it"));
 }
 
+void CheckMeasures(const SessionOptions& options, const MeshRanks* ranks) {
+  if (options.stats.empty()) {
+    throw OptionError("`stats` is missing: it says which layers are measured");
+  }
+  if (ranks) {
+    throw OptionError(
+        "`stats`: expected one process for an evaluation that measures casts, "
+        "got several ranks");
+  }
+}
+
 void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider) {
   if (!options.profile.empty() || options.profile_steps) {
     throw OptionError(

@@ -43,6 +43,11 @@ void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 // Errors: OptionError, if the provider has no kernel that measures casts.
 void CheckStats(const SessionOptions& options, ExecutionProvider& provider);
 
+// What an evaluation asks for if its casts are to be measured. Errors: options
+// without `stats`; several ranks, whose evaluations are not joined. `ranks` may
+// be null.
+void CheckMeasures(const SessionOptions& options, const MeshRanks* ranks);
+
 // Compares patterns of names with the model's names before its first step.
 // Errors: a parameter group that matches no trained parameter; a pattern of
 // FP8's filter that matches no initializer and no module.
