@@ -90,7 +90,7 @@ class Workspace:
 
     def configure(self):
         done = subprocess.run(
-            ["cmake", "--preset", "release", self.build, *self.options,
+            ["cmake", "--preset", "release", "-B", self.build, *self.options,
              "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",
              "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
              f"-DCMAKE_CXX_FLAGS={FLAGS}{self.header}"],

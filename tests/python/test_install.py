@@ -24,7 +24,7 @@ def build_sample(prefix, build, cwd):
     source.mkdir(parents=True)
     for file in (ROOT / "samples/cpp").iterdir():
         (source / file.name).write_bytes(file.read_bytes())
-    run("cmake", "-G", "Ninja", "-S", source, build,
+    run("cmake", "-G", "Ninja", "-S", source, "-B", build,
         f"-DCMAKE_PREFIX_PATH={prefix}", cwd=cwd)
     run("cmake", "--build", build, cwd=cwd)
     return build / "train_digits"
