@@ -67,14 +67,19 @@ struct CastStatistics {
   double RangeBits() const { return amax > 0 ? std::log2(amax / least) : 0; }
 };
 
-// A cast to FP8 in a step.
+// A cast to FP8 in a step, or a product of casts. Of a product at most 128 rows
+// are measured, beside the same rows of the product of the operands before
+// their casts; `gemm` is its role, `use` counts the layer's products of that
+// role.
 struct MeasuredCast {
   std::string fqn;      // of the layer's weight
   std::string gemm;     // the first one that reads the codes: "forward", …
-  std::string operand;  // "input", "weight" or "grad_output"
+  std::string operand;  // "input", "weight", "grad_output" or "product"
   int64_t use = 1;      // counts the copies of one tensor, in order
   DType format = DType::kE4M3;
   CastStatistics numbers = {};
+
+  bool is_product() const { return operand == "product"; }
 };
 
 // Adds the numbers of `casts` to those of the same casts in `all`, and the

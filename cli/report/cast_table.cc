@@ -25,18 +25,18 @@ void PrintCasts(std::ostream& out, const std::vector<MeasuredCast>& casts) {
   std::vector<MeasuredCast> sorted = casts;
   std::ranges::stable_sort(
       sorted, {}, [](const MeasuredCast& cast) { return cast.numbers.Sqnr(); });
-  out << "casts to FP8, the noisiest first:\n";
+  out << "casts to FP8 and their products, the noisiest first:\n";
   Table table({"layer", "GEMM", "operand", "use", "format", "SQNR", "saturated",
                "flushed", "not finite", "amax", "range"});
   for (const MeasuredCast& cast : sorted) {
     const CastStatistics& n = cast.numbers;
     const double sqnr = n.Sqnr();
     table.Row({cast.fqn, cast.gemm, cast.operand, std::to_string(cast.use),
-               Name(cast.format),
+               cast.is_product() ? "-" : Name(cast.format),
                std::isfinite(sqnr) ? Fixed(sqnr, 1) + " dB" : "no noise",
-               Percent(n.Share(n.saturated)), Percent(n.Share(n.flushed)),
-               Percent(n.Share(n.not_finite)), Number(n.amax, 4),
-               Fixed(n.RangeBits(), 1) + " bits"});
+               cast.is_product() ? "-" : Percent(n.Share(n.saturated)),
+               Percent(n.Share(n.flushed)), Percent(n.Share(n.not_finite)),
+               Number(n.amax, 4), Fixed(n.RangeBits(), 1) + " bits"});
   }
   table.Print(out);
 }

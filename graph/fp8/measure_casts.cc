@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <unordered_set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/glob.h"
@@ -22,6 +23,9 @@ namespace {
 float LimitOf(DType format) {
   return format == DType::kE4M3 ? 464.0f : 61440.0f;
 }
+
+constexpr int64_t kSampledRows = 128;
+constexpr size_t kBias = 4;  // operand of a product
 
 // "" if no product reads the codes.
 std::string FirstGemm(const Value& codes) {
@@ -45,6 +49,56 @@ Value* Measure(Graph& graph, const Node& quantizer, Node* before) {
                  {"block_columns", quantizer.Int("block_columns", 0)}});
 }
 
+// The tensor that the codes stand for. A copy may be quantized from an earlier
+// copy (Transposition::kRequantize).
+Value* BeforeCasts(const Node& quantizer) {
+  Value* x = quantizer.in(0);
+  const Node* decoding = x->producer;
+  if (!decoding || !decoding->IsOurs("DequantizeBlock")) return x;
+  const Node* first = decoding->in(0)->producer;
+  return first && FactsOf(*first).kind == OpKind::kQuantize ? first->in(0) : x;
+}
+
+// Evenly spread ones.
+std::vector<int64_t> SampledRows(int64_t rows) {
+  std::vector<int64_t> sample(static_cast<size_t>(kSampledRows));
+  for (int64_t i = 0; i < kSampledRows; ++i) {
+    sample[static_cast<size_t>(i)] = i * rows / kSampledRows;
+  }
+  return sample;
+}
+
+// A product of the operands `left` and `right`, which are not cast.
+Value* Measure(Graph& graph, const Node& product, Value* left, Value* right,
+               Node* before) {
+  Builder b(graph, product.out(0)->name + ".", before);
+  b.set_metadata(product.metadata);
+  b.set_part(product.part);
+  const auto matrix = [&](Value* x) {
+    return b.Op("Flatten", {x}, {{"axis", int64_t{-1}}});
+  };
+  Value *rows = matrix(left), *y = matrix(product.out(0));
+  const int64_t turned = product.Int("transA", 0);
+  if (y->concrete() && y->dim(0) > kSampledRows) {
+    Value* sample = b.Ints(SampledRows(y->dim(0)));
+    rows = b.Op("Gather", {rows, sample}, {{"axis", turned}});
+    y = b.Op("Gather", {y, sample}, {{"axis", int64_t{0}}});
+  }
+  std::vector<Value*> operands = {rows, matrix(right)};
+  if (product.in(kBias)) operands.push_back(product.in(kBias));
+  Value* exact =
+      b.Op("Gemm", operands,
+           {{"transA", turned}, {"transB", product.Int("transB", 0)}});
+  return b.Ours("ProductStatistics", {exact, y});
+}
+
+bool Matches(const std::vector<std::string>& layers, const std::string& fqn) {
+  return layers.empty() ||
+         std::ranges::any_of(layers, [&](const std::string& glob) {
+           return MatchesGlob(glob, fqn);
+         });
+}
+
 }  // namespace
 
 std::vector<Node*> MeasuredQuantizers(Graph& graph,
@@ -58,13 +112,11 @@ std::vector<Node*> MeasuredQuantizers(Graph& graph,
     const std::string fqn = node.String("fqn", "");
     if (FactsOf(node).kind != OpKind::kQuantize || fqn.empty()) continue;
     names.insert(fqn);
-    bool wanted = layers.empty();
     for (const std::string& glob : layers) {
-      if (!MatchesGlob(glob, fqn)) continue;
-      idle.erase(glob);
-      wanted = true;
+      if (MatchesGlob(glob, fqn)) idle.erase(glob);
     }
-    if (wanted && !kept.contains(node.out(0))) measured.push_back(&node);
+    if (Matches(layers, fqn) && !kept.contains(node.out(0)))
+      measured.push_back(&node);
   }
   Check(idle.empty() && !names.empty(), "[", graph.file,
         "] `stats`: expected a layer in FP8",
@@ -77,20 +129,31 @@ CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
                           bool keeps_codes) {
   CastMeasures measures;
   std::map<const Value*, int64_t> copies;
+  std::map<std::pair<std::string, std::string>, int64_t> products;
   std::vector<Value*> numbers;
-  const std::vector<Node*> measured =
-      MeasuredQuantizers(graph, layers, keeps_codes);
-  auto wanted = measured.begin();
+  const std::vector<Node*> all = MeasuredQuantizers(graph, {}, keeps_codes);
+  const std::unordered_set<const Node*> casts(all.begin(), all.end());
+  MeasuredQuantizers(graph, layers, keeps_codes);  // for its errors
   auto& nodes = graph.nodes();
-  for (auto it = nodes.begin(); wanted != measured.end(); ++it) {
-    if (&*it != *wanted) continue;
-    ++wanted;
-    measures.casts.push_back({it->String("fqn", ""), FirstGemm(*it->out(0)),
-                              it->String("operand", ""), ++copies[it->in(0)],
-                              it->out(0)->dtype});
-    const auto next = std::next(it);
-    numbers.push_back(
-        Measure(graph, *it, next == nodes.end() ? nullptr : &*next));
+  for (auto it = nodes.begin(); it != nodes.end();) {
+    const Node& node = *it++;
+    const std::string fqn = node.String("fqn", "");
+    if (fqn.empty() || !Matches(layers, fqn)) continue;
+    Node* before = it == nodes.end() ? nullptr : &*it;
+    if (casts.contains(&node)) {
+      measures.casts.push_back({fqn, FirstGemm(*node.out(0)),
+                                node.String("operand", ""),
+                                ++copies[node.in(0)], node.out(0)->dtype});
+      numbers.push_back(Measure(graph, node, before));
+    } else if (FactsOf(node).kind == OpKind::kScaledProduct) {
+      const Node *left = node.in(0)->producer, *right = node.in(2)->producer;
+      if (!casts.contains(left) || !casts.contains(right)) continue;
+      const std::string gemm = node.String("role", "");
+      measures.casts.push_back(
+          {fqn, gemm, "product", ++products[{fqn, gemm}], DType::kFloat});
+      numbers.push_back(Measure(graph, node, BeforeCasts(*left),
+                                BeforeCasts(*right), before));
+    }
   }
   Builder b(graph, "stats.");
   measures.numbers = b.Op("Concat", numbers, {{"axis", int64_t{0}}});

@@ -22,8 +22,11 @@ std::vector<Node*> MeasuredQuantizers(Graph& graph,
                                       const std::vector<std::string>& layers,
                                       bool keeps_codes = false);
 
-// Adds a CastStatistics behind each of these quantizers. All other nodes keep
-// their order and their results.
+// Adds a CastStatistics behind each of these quantizers, and a
+// ProductStatistics behind each FP8 product of these layers: it compares 128
+// rows of the product, or all, with those of the tensors before their casts. A
+// product of codes that no step casts is left out. All other nodes keep their
+// order and their results.
 CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
                           bool keeps_codes = false);
 

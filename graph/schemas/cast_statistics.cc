@@ -4,6 +4,9 @@
 // The result has the order of onnx_fp8/cast_statistics.h. `limit` lies half a
 // step beyond the largest code, q_max. Numbers beyond `limit` are saturated.
 // Numbers between q_max and `limit` are rounded to q_max.
+//
+// ProductStatistics measures a product beside another computation of it, x.
+// None of its numbers is saturated, and it has no scale.
 #include "onnx_fp8/cast_statistics.h"
 
 #include "base/check.h"
@@ -13,19 +16,38 @@
 namespace onnx_fp8 {
 namespace {
 
-constexpr char kMasks[] = R"(
+constexpr char kDecodedCast[] = R"(
   real = onnx_fp8.DequantizeBlock<block_rows: int = @block_rows, block_columns: int = @block_columns>(q, scale)
   code = Cast<to = 1>(q)
   zero = Constant<value = float {0.0}>()
   inf = Reciprocal(zero)
   size = Abs(x)
   is_finite = Less(size, inf)
+)";
+
+constexpr char kOtherProduct[] = R"(
+  real = Identity(y)
+  code = Identity(y)
+  scale = Constant<value = float {0.0}>()
+  zero = Constant<value = float {0.0}>()
+  inf = Reciprocal(zero)
+  size = Abs(x)
+  x_is_finite = Less(size, inf)
+  y_size = Abs(y)
+  y_is_finite = Less(y_size, inf)
+  is_finite = And(x_is_finite, y_is_finite)
+)";
+
+constexpr char kMasks[] = R"(
   is_not_finite = Not(is_finite)
   is_zero = Equal(x, zero)
   is_other = Not(is_zero)
   is_some = And(is_other, is_finite)
   has_zero_code = Equal(code, zero)
   is_flushed = And(is_some, has_zero_code)
+)";
+
+constexpr char kSaturation[] = R"(
   code_size = Abs(code)
   q_max = Constant<value_float: float = @q_max>()
   has_largest_code = Equal(code_size, q_max)
@@ -36,6 +58,9 @@ constexpr char kMasks[] = R"(
   is_larger = Greater(size, most)
   is_clipped = And(has_largest_code, is_larger)
   is_saturated = And(is_clipped, is_finite)
+)";
+
+constexpr char kErrors[] = R"(
   kept = Where(is_finite, x, zero)
   kept_real = Where(is_finite, real, zero)
   x_double = Cast<to = 11>(kept)
@@ -75,26 +100,48 @@ constexpr char kExtremes[] = R"(
   statistics = Concat<axis = 0>(elements, zeros, flushed, saturated, not_finite, signal, noise, amax, least, scales)
 )";
 
+std::string NumbersText() {
+  return Concat(kErrors, "  of_rows = Constant<value = int64[1] {0}>()\n",
+                SumText("zeros", "is_zero"), SumText("flushed", "is_flushed"),
+                SumText("saturated", "is_saturated"),
+                SumText("not_finite", "is_not_finite"),
+                SumText("signal", "x_square"), SumText("noise", "error_square"),
+                kExtremes);
+}
+
 const std::string& CastStatisticsBody() {
-  static const std::string body = Concat(
-      "(x, q, scale) => (statistics) {", kMasks,
-      "  of_rows = Constant<value = int64[1] {0}>()\n",
-      SumText("zeros", "is_zero"), SumText("flushed", "is_flushed"),
-      SumText("saturated", "is_saturated"),
-      SumText("not_finite", "is_not_finite"), SumText("signal", "x_square"),
-      SumText("noise", "error_square"), kExtremes, "}");
+  static const std::string body =
+      Concat("(x, q, scale) => (statistics) {", kDecodedCast, kMasks,
+             kSaturation, NumbersText(), "}");
   return body;
 }
 
-void InferCastStatistics(Node& node) {
-  const Value& x = Operand(node, 0, DType::kFloat);
-  CheckFloat8(node, 1);
-  const Value& q = *node.in(1);
-  Check(!x.concrete() || !q.concrete() || *x.shape == *q.shape, "[",
-        node.Where(), "] expected codes of x, ",
+const std::string& ProductStatisticsBody() {
+  static const std::string body =
+      Concat("(x, y) => (statistics) {", kOtherProduct, kMasks,
+             "  is_saturated = Xor(is_zero, is_zero)\n", NumbersText(), "}");
+  return body;
+}
+
+void InferNumbers(Node& node, const char* expected) {
+  const Value &x = *node.in(0), &other = *node.in(1);
+  Check(!x.concrete() || !other.concrete() || *x.shape == *other.shape, "[",
+        node.Where(), "] expected ", expected, ", ",
         x.shape ? ToString(*x.shape) : std::string(), ", got ",
-        q.shape ? ToString(*q.shape) : std::string());
+        other.shape ? ToString(*other.shape) : std::string());
   SetOutput(node, 0, DType::kDouble, Shape{CastStatistics::kNumbers});
+}
+
+void InferCastStatistics(Node& node) {
+  Operand(node, 0, DType::kFloat);
+  CheckFloat8(node, 1);
+  InferNumbers(node, "codes of x");
+}
+
+void InferProductStatistics(Node& node) {
+  Operand(node, 0, DType::kFloat);
+  Operand(node, 1, DType::kFloat);
+  InferNumbers(node, "a product of x's shape");
 }
 
 }  // namespace
@@ -107,6 +154,11 @@ std::vector<OpDefinition> CastStatisticsOps() {
             {"block_columns", AttributeKind::kInt}},
            CastStatisticsBody().c_str(),
            InferCastStatistics,
+           LateOp(OpKind::kOther)},
+          {"ProductStatistics",
+           {},
+           ProductStatisticsBody().c_str(),
+           InferProductStatistics,
            LateOp(OpKind::kOther)}};
 }
 

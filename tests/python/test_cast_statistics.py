@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The body of CastStatistics in onnx.reference and stock onnxruntime, our kernel, and NumPy's formulas."""
+"""The bodies of CastStatistics and ProductStatistics in onnx.reference and stock onnxruntime, our kernels, and NumPy's
+formulas."""
 import numpy as np
 import pytest
 from test_quantize_bodies import DOMAIN, E4M3, E5M2, INPUTS, Q_MAX, Runner, bodies, make  # noqa: F401
@@ -36,6 +37,24 @@ def test_three_engines(tmp_path, bodies, to, rows, columns, pow2):  # noqa: F811
             at = np.arange(9) // (rows or 9), np.arange(65) // (columns or 65)
             ours = results[2]
             expected = formulas(x, ours["code"], ours["scale"][np.ix_(*at)], to)
+        for engine in results:
+            np.testing.assert_array_equal(engine["y"][EXACT], expected[EXACT], err_msg=kind)
+            np.testing.assert_allclose(engine["y"][5:7], expected[5:7], rtol=1e-12, err_msg=kind)
+
+
+def test_products_in_three_engines(tmp_path, bodies):  # noqa: F811
+    graph = f"""g (float[R,C] x, float[R,C] other) => (double[10] y) {{
+      y = {DOMAIN}.ProductStatistics(x, other) }}"""
+    runner = Runner(tmp_path, bodies, graph, ["ProductStatistics"])
+    for kind in INPUTS:
+        x, other = make((9, 65), kind), make((9, 65), "normal")
+        with np.errstate(all="ignore"):
+            results = runner.run(x=x, other=other)
+            x, other = (np.where(np.isfinite(other), x, np.nan).astype(np.float64), other.astype(np.float64))
+            finite = np.isfinite(x)
+            size, some = np.abs(x), finite & (x != 0)
+            expected = np.array([x.size, (x == 0).sum(), (some & (other == 0)).sum(), 0, (~finite).sum(), (x[finite]**2).sum(),
+                                 ((x - other)[finite]**2).sum(), size[finite].max(initial=0), size[some].min(initial=np.inf), 0])
         for engine in results:
             np.testing.assert_array_equal(engine["y"][EXACT], expected[EXACT], err_msg=kind)
             np.testing.assert_allclose(engine["y"][5:7], expected[5:7], rtol=1e-12, err_msg=kind)

@@ -42,12 +42,12 @@ void Add(Line& line, const MeasuredCast& cast) {
   line["gemm"] = cast.gemm;
   line["operand"] = cast.operand;
   line["use"] = cast.use;
-  line["format"] = Name(cast.format);
+  if (!cast.is_product()) line["format"] = Name(cast.format);
   line["amax"] = n.amax;
-  line["scale"] = n.scale;
+  if (!cast.is_product()) line["scale"] = n.scale;
   line["zeros"] = n.Share(n.zeros);
   line["flushed"] = n.Share(n.flushed);
-  line["saturated"] = n.Share(n.saturated);
+  if (!cast.is_product()) line["saturated"] = n.Share(n.saturated);
   if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
   if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
   if (n.amax > 0) line["range_bits"] = n.RangeBits();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CastStatistics. Counts equal the body's; sums of doubles are taken in another
-// order, which does not depend on the number of threads.
+// CastStatistics and ProductStatistics. Counts equal the bodies'; sums of
+// doubles are taken in another order, which does not depend on the number of
+// threads.
 #include "onnx_fp8/cast_statistics.h"
 
 #include <algorithm>
@@ -46,6 +47,15 @@ void AddElements(const CastLimits& format, const float* x, const float* code,
   }
 }
 
+void WriteStatistics(KernelContext& ctx, const CastStatistics& all) {
+  const double numbers[] = {
+      all.elements, all.zeros, all.flushed, all.saturated, all.not_finite,
+      all.signal,   all.noise, all.amax,    all.least,     all.scale};
+  static_assert(std::size(numbers) == CastStatistics::kNumbers);
+  Tensor y = ctx.Out(0, DType::kDouble, {CastStatistics::kNumbers});
+  std::ranges::copy(numbers, y.data<double>());
+}
+
 void MeasureCast(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &q = ctx.In(1);
   Check(x.dtype() == DType::kFloat && IsFloat8(q.dtype()) &&
@@ -82,18 +92,37 @@ void MeasureCast(KernelContext& ctx) {
   for (const CastStatistics& part : parts) all.Add(part);
   all.elements = static_cast<double>(x.size());
   for (float scale : scales) all.scale = std::max<double>(all.scale, scale);
-  const double numbers[] = {
-      all.elements, all.zeros, all.flushed, all.saturated, all.not_finite,
-      all.signal,   all.noise, all.amax,    all.least,     all.scale};
-  static_assert(std::size(numbers) == CastStatistics::kNumbers);
-  Tensor y = ctx.Out(0, DType::kDouble, {CastStatistics::kNumbers});
-  std::ranges::copy(numbers, y.data<double>());
+  WriteStatistics(ctx, all);
+}
+
+// One sample of a product is small: it has one task.
+void MeasureProduct(KernelContext& ctx) {
+  const Tensor &x = ctx.In(0), &y = ctx.In(1);
+  Check(x.dtype() == DType::kFloat && y.dtype() == DType::kFloat &&
+            x.shape() == y.shape(),
+        "[", ctx.Where(), "] expected floats of one shape, got ",
+        Name(x.dtype()), ToString(x.shape()), " and ", Name(y.dtype()),
+        ToString(y.shape()));
+  constexpr CastLimits kUnlimited = {std::numeric_limits<float>::infinity(), 1};
+  constexpr float kOne = 1;
+  CastStatistics all;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const float number = y.data<float>()[i];
+    if (std::isfinite(number)) {
+      AddElements(kUnlimited, x.data<float>() + i, &number, &kOne, 1, &all);
+    } else {
+      all.not_finite += 1;
+    }
+  }
+  all.elements = static_cast<double>(x.size());
+  WriteStatistics(ctx, all);
 }
 
 }  // namespace
 
 void RegisterCastStatistics(KernelRegistry& r) {
   r.Add("CastStatistics", MeasureCast, {}, kDomain);
+  r.Add("ProductStatistics", MeasureProduct, {}, kDomain);
 }
 
 }  // namespace onnx_fp8

@@ -136,6 +136,36 @@ TEST(CastStatistics, NumbersThatRoundToTheLargestCodeAreNotSaturated) {
   ExpectStatistics(x, made[0], made[1], DType::kE4M3, {0, 0});
 }
 
+// Of a product y beside x: no scale, and no number is saturated.
+TEST(ProductStatistics, AreThoseOfALoop) {
+  for (const Tensor& x : Operands()) {
+    SCOPED_TRACE(ToString(x.shape()));
+    for (float special : {0.0f, 1.0f, 3e38f, kInfinity, kNaN}) {
+      Tensor y = x.Clone();
+      for (int64_t i = 0; i < y.size(); ++i) y.data<float>()[i] *= 1.01f;
+      if (y.size() > 8) y.data<float>()[8] = special;
+      CastStatistics expected;
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const double v = DoubleAt(x, i), other = DoubleAt(y, i);
+        expected.elements += 1;
+        if (!std::isfinite(v) || !std::isfinite(other)) {
+          expected.not_finite += 1;
+          continue;
+        }
+        expected.signal += v * v;
+        expected.noise += (v - other) * (v - other);
+        expected.zeros += v == 0;
+        expected.flushed += v != 0 && other == 0;
+        expected.amax = std::max(expected.amax, std::fabs(v));
+        if (v != 0) expected.least = std::min(expected.least, std::fabs(v));
+      }
+      ExpectNumbers(RunNode("ProductStatistics", {x, y}, {}, 1, kDomain)[0],
+                    expected);
+      ExpectNumbers(RunBody("ProductStatistics", {x, y}, {}, 1)[0], expected);
+    }
+  }
+}
+
 TEST(CastStatistics, RefusesCodesOfAnotherShape) {
   const Tensor q = ConvertTo(RandomNormal({4, 2}, 1), DType::kE4M3);
   EXPECT_NE(ErrorOf("CastStatistics",
