@@ -44,7 +44,7 @@ using OutputObserver =
 // counts only the real samples. (If the model computes its own loss, such a
 // batch is left out, with a remark.) `stop` is asked before each batch;
 // `observer` may be empty. `stats`: batches that measure their casts, counted
-// from 1. Errors: TrainingSession::Eval's.
+// from 1; copies that fill a batch count. Errors: TrainingSession::Eval's.
 Evaluation Evaluate(TrainingSession& session, const Dataset& data,
                     const DataLayout& layout,
                     const std::function<bool()>& stop = {},

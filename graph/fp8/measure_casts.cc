@@ -99,29 +99,43 @@ bool Matches(const std::vector<std::string>& layers, const std::string& fqn) {
          });
 }
 
+bool IsCast(const Node* node) {
+  return node && FactsOf(*node).kind == OpKind::kQuantize;
+}
+
 }  // namespace
 
-std::vector<Node*> MeasuredQuantizers(Graph& graph,
-                                      const std::vector<std::string>& layers,
-                                      bool keeps_codes) {
+std::vector<Node*> MeasuredNodes(Graph& graph,
+                                 const std::vector<std::string>& layers,
+                                 bool keeps_codes) {
   std::unordered_set<const Value*> kept;
   if (keeps_codes) kept = FrozenAlone(graph);
+  const auto casts = [&](const Node* node) {
+    return IsCast(node) && !kept.contains(node->out(0));
+  };
   std::vector<Node*> measured;
   std::set<std::string> idle(layers.begin(), layers.end()), names;
   for (Node& node : graph.nodes()) {
     const std::string fqn = node.String("fqn", "");
-    if (FactsOf(node).kind != OpKind::kQuantize || fqn.empty()) continue;
+    const bool product = FactsOf(node).kind == OpKind::kScaledProduct;
+    if (fqn.empty() || (!product && !IsCast(&node))) continue;
     names.insert(fqn);
     for (const std::string& glob : layers) {
       if (MatchesGlob(glob, fqn)) idle.erase(glob);
     }
-    if (Matches(layers, fqn) && !kept.contains(node.out(0)))
-      measured.push_back(&node);
+    const bool may =
+        product ? casts(node.in(0)->producer) && casts(node.in(2)->producer)
+                : casts(&node);
+    if (may && Matches(layers, fqn)) measured.push_back(&node);
   }
   Check(idle.empty() && !names.empty(), "[", graph.file,
         "] `stats`: expected a layer in FP8",
         idle.empty() ? "" : " that " + *idle.begin() + " matches", ", got ",
         names.empty() ? "none" : Joined({names.begin(), names.end()}));
+  Check(!measured.empty(), "[", graph.file,
+        "] `stats`: expected a layer that each step casts, got layers whose "
+        "weights live as codes, and whose inputs other layers share: ",
+        Joined(layers));
   return measured;
 }
 
@@ -131,28 +145,29 @@ CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
   std::map<const Value*, int64_t> copies;
   std::map<std::pair<std::string, std::string>, int64_t> products;
   std::vector<Value*> numbers;
-  const std::vector<Node*> all = MeasuredQuantizers(graph, {}, keeps_codes);
-  const std::unordered_set<const Node*> casts(all.begin(), all.end());
-  MeasuredQuantizers(graph, layers, keeps_codes);  // for its errors
+  const std::vector<Node*> measured = MeasuredNodes(graph, layers, keeps_codes);
+  auto wanted = measured.begin();
   auto& nodes = graph.nodes();
-  for (auto it = nodes.begin(); it != nodes.end();) {
+  for (auto it = nodes.begin(); wanted != measured.end();) {
     const Node& node = *it++;
     const std::string fqn = node.String("fqn", "");
-    if (fqn.empty() || !Matches(layers, fqn)) continue;
+    const std::string gemm = node.String("role", "");
+    if (fqn.empty()) continue;
+    // All count, so that a choice of layers changes no number.
+    const int64_t use =
+        IsCast(&node) ? ++copies[node.in(0)] : ++products[{fqn, gemm}];
+    if (&node != *wanted) continue;
+    ++wanted;
     Node* before = it == nodes.end() ? nullptr : &*it;
-    if (casts.contains(&node)) {
+    if (IsCast(&node)) {
       measures.casts.push_back({fqn, FirstGemm(*node.out(0)),
-                                node.String("operand", ""),
-                                ++copies[node.in(0)], node.out(0)->dtype});
+                                node.String("operand", ""), use,
+                                node.out(0)->dtype});
       numbers.push_back(Measure(graph, node, before));
-    } else if (FactsOf(node).kind == OpKind::kScaledProduct) {
-      const Node *left = node.in(0)->producer, *right = node.in(2)->producer;
-      if (!casts.contains(left) || !casts.contains(right)) continue;
-      const std::string gemm = node.String("role", "");
-      measures.casts.push_back(
-          {fqn, gemm, "product", ++products[{fqn, gemm}], DType::kFloat});
-      numbers.push_back(Measure(graph, node, BeforeCasts(*left),
-                                BeforeCasts(*right), before));
+    } else {
+      measures.casts.push_back({fqn, gemm, "product", use, DType::kFloat});
+      numbers.push_back(Measure(graph, node, BeforeCasts(*node.in(0)->producer),
+                                BeforeCasts(*node.in(2)->producer), before));
     }
   }
   Builder b(graph, "stats.");

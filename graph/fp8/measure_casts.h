@@ -14,19 +14,19 @@ struct CastMeasures {
   std::vector<MeasuredCast> casts;
 };
 
-// The quantizers that Fp8Rewrite has made for the layers whose names match one
-// of the globs. Without globs all layers count. `keeps_codes`: frozen weights
-// live as codes from step to step, so no step casts them, and their quantizers
-// are left out. Errors: no layer is in FP8; a glob matches no layer in FP8.
-std::vector<Node*> MeasuredQuantizers(Graph& graph,
-                                      const std::vector<std::string>& layers,
-                                      bool keeps_codes = false);
+// The quantizers that Fp8Rewrite has made, and its products, for the layers
+// whose names match one of the globs. Without globs all layers count.
+// `keeps_codes`: frozen weights live as codes from step to step, so no step
+// casts them; their quantizers and their products are left out. Errors: no
+// layer is in FP8; a glob matches no layer in FP8; nothing is left.
+std::vector<Node*> MeasuredNodes(Graph& graph,
+                                 const std::vector<std::string>& layers,
+                                 bool keeps_codes = false);
 
 // Adds a CastStatistics behind each of these quantizers, and a
-// ProductStatistics behind each FP8 product of these layers: it compares 128
-// rows of the product, or all, with those of the tensors before their casts. A
-// product of codes that no step casts is left out. All other nodes keep their
-// order and their results.
+// ProductStatistics behind each of these products: it compares 128 rows of the
+// product, or all, with those of the tensors before their casts. All other
+// nodes keep their order and their results.
 CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
                           bool keeps_codes = false);
 

@@ -238,7 +238,8 @@ void StepBuilder::Quantize(Graph& graph) {
                          layout_.slots ? &*layout_.slots : nullptr);
   CheckPatterns(step_.fp8.decisions, spec, graph.file, LeftOut());
   if (source_.measured && TrainsOnSamples(step_.kind)) {
-    MeasuredQuantizers(graph, *source_.measured);  // for its errors
+    // For its errors.
+    MeasuredNodes(graph, *source_.measured, source_.frozen == "fp8");
   }
   // The rewrite marks FP8 products with their role; the profile wants it on
   // all.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 #include "base/check.h"
 #include "graph/fp8/fp8_rewrite.h"
@@ -47,17 +48,20 @@ std::vector<std::string> Labels(const CastMeasures& measures) {
 
 using Names = std::vector<std::string>;
 
-TEST(MeasureCasts, NamesEachQuantizedCopy) {
+TEST(MeasureCasts, NamesEachQuantizedCopyAndEachProduct) {
   auto graph = InFp8("tensorwise");
   EXPECT_EQ(Labels(MeasureCasts(*graph, {})),
-            (Names{"w forward input", "w forward weight", "last forward input",
-                   "last forward weight", "w dgrad grad_output"}));
+            (Names{"w forward input", "w forward weight", "w forward product",
+                   "last forward input", "last forward weight",
+                   "last forward product", "w dgrad grad_output",
+                   "w dgrad product", "w wgrad product"}));
   // Rows and columns have copies of their own.
   graph = InFp8("rowwise");
   EXPECT_EQ(Labels(MeasureCasts(*graph, {"w"})),
-            (Names{"w forward input", "w forward weight", "w dgrad grad_output",
-                   "w dgrad weight (2nd copy)", "w wgrad input (2nd copy)",
-                   "w wgrad grad_output (2nd copy)"}));
+            (Names{"w forward input", "w forward weight", "w forward product",
+                   "w dgrad grad_output", "w dgrad weight (2nd copy)",
+                   "w dgrad product", "w wgrad input (2nd copy)",
+                   "w wgrad grad_output (2nd copy)", "w wgrad product"}));
   Verify(*graph);
 }
 
@@ -96,7 +100,8 @@ std::string ErrorOf(Graph& graph, const Names& layers) {
 TEST(MeasureCasts, LayersAreChosenByGlobs) {
   auto graph = InFp8("tensorwise");
   EXPECT_EQ(Labels(MeasureCasts(*graph, {"l?st", "las*"})),
-            (Names{"last forward input", "last forward weight"}));
+            (Names{"last forward input", "last forward weight",
+                   "last forward product"}));
   EXPECT_NE(ErrorOf(*InFp8("tensorwise"), {"w", "*mlp*"})
                 .find("`stats`: expected a layer in FP8 that *mlp* matches, "
                       "got last, w"),
@@ -104,6 +109,41 @@ TEST(MeasureCasts, LayersAreChosenByGlobs) {
   EXPECT_NE(ErrorOf(*ParseGraph(kMeasuredLayers), {})
                 .find("`stats`: expected a layer in FP8, got none"),
             std::string::npos);
+}
+
+// Two layers of one input, one of them frozen.
+std::shared_ptr<Graph> WithFrozenLayer() {
+  auto graph = ParseGraph(R"(
+input x: float[2,3]
+param trained: float[3,4]
+param frozen: float[3,5]
+y: float[2,4] = MatMul(x, trained)
+z: float[2,5] = MatMul(x, frozen)
+output y
+output z
+)");
+  graph->Find("frozen")->role = Role::kFrozen;
+  Fp8Rewrite(*graph, {ParseRecipe("rowwise")}, nullptr, {});
+  return graph;
+}
+
+TEST(MeasureCasts, CodesThatLiveOnAreNotCast) {
+  EXPECT_EQ(Labels(MeasureCasts(*WithFrozenLayer(), {}, true)),
+            (Names{"trained forward input", "trained forward weight",
+                   "trained forward product"}));
+  EXPECT_EQ(Labels(MeasureCasts(*WithFrozenLayer(), {"frozen"})),
+            (Names{"frozen forward weight", "frozen forward product"}));
+  try {
+    MeasureCasts(*WithFrozenLayer(), {"frozen"}, true);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("`stats`: expected a layer that each step casts, got "
+                        "layers whose weights live as codes, and whose inputs "
+                        "other layers share: frozen"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace
