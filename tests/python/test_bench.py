@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy
 import onnx
@@ -241,6 +242,8 @@ def test_busy_loops_have_sessions_of_their_own_and_end():
         return found
 
     with busy.busy_loops(2):
+        while len(loops()) < 2:  # a child has our command line at first
+            time.sleep(0.01)
         assert len(loops()) == 2 and all(pid == session for pid, session in loops())
     assert not loops()
 

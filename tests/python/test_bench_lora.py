@@ -16,7 +16,7 @@ TORCH = """#!{python}
 import json, pathlib, sys
 sys.path.insert(0, {scripts!r})
 from bench import graphs
-module, *words = sys.argv[3:]
+module, *words = sys.argv[2:]
 if module == "bench.torch_llama":
     c, path = json.loads(words[0]), pathlib.Path(words[1])
     graphs.Llama(graphs.Writer(path.with_name("absent.data"), absent=True), c["num_hidden_layers"], c["hidden_size"],
