@@ -19,8 +19,8 @@ struct CastStatistics {
   double elements = 0;
   double zeros = 0;    // before the cast
   double flushed = 0;  // finite numbers other than 0 whose code is 0
-  // Finite numbers that lie beyond the largest code by more than half of the
-  // step between the two largest codes.
+  // Finite numbers beyond the largest code by more than half a step. The step
+  // is the distance between the two largest codes.
   double saturated = 0;
   double not_finite = 0;  // NaN and Inf; no other number counts them
   double signal = 0;      // Σ x²
@@ -67,10 +67,10 @@ struct CastStatistics {
   double RangeBits() const { return amax > 0 ? std::log2(amax / least) : 0; }
 };
 
-// A cast to FP8 in a step, or a product of casts. Of a product at most 128 rows
-// are measured, beside the same rows of the product of the operands before
-// their casts; `gemm` is its role, `use` counts the layer's products of that
-// role.
+// A cast to FP8 in a step, or an FP8 product. The numbers of a product describe
+// at most 128 of its rows; x is then the same rows of a float32 product
+// of the operands before their casts. A product's `gemm` is its role, and its
+// `use` counts the layer's products of that role.
 struct MeasuredCast {
   std::string fqn;      // of the layer's weight
   std::string gemm;     // the first one that reads the codes: "forward", …
@@ -82,8 +82,8 @@ struct MeasuredCast {
   bool is_product() const { return operand == "product"; }
 };
 
-// Adds the numbers of `casts` to those of the same casts in `all`, and the
-// casts that `all` lacks.
+// Adds the numbers of each cast to the entry of the same cast in `all`. A cast
+// without an entry gets one.
 void JoinCasts(const std::vector<MeasuredCast>& casts,
                std::vector<MeasuredCast>* all);
 

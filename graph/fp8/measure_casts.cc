@@ -153,7 +153,7 @@ CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
     const std::string fqn = node.String("fqn", "");
     const std::string gemm = node.String("role", "");
     if (fqn.empty()) continue;
-    // All count, so that a choice of layers changes no number.
+    // `use` counts the casts of all layers, so `layers` does not change it.
     const int64_t use =
         IsCast(&node) ? ++copies[node.in(0)] : ++products[{fqn, gemm}];
     if (&node != *wanted) continue;

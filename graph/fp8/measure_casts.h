@@ -24,9 +24,10 @@ std::vector<Node*> MeasuredNodes(Graph& graph,
                                  bool keeps_codes = false);
 
 // Adds a CastStatistics behind each of these quantizers, and a
-// ProductStatistics behind each of these products: it compares 128 rows of the
-// product, or all, with those of the tensors before their casts. All other
-// nodes keep their order and their results.
+// ProductStatistics behind each of these products. The latter compares 128 rows
+// of the FP8 product, or all rows if it has fewer, with the same rows of a
+// float32 product of the operands before their casts. The graph's other nodes
+// keep their order and their results.
 CastMeasures MeasureCasts(Graph& graph, const std::vector<std::string>& layers,
                           bool keeps_codes = false);
 

@@ -179,13 +179,13 @@ def test_an_evaluation_measures_the_casts_of_the_forward(tmp_path, recipe):
     assert measured == json.loads(run(*flags).stdout)
     assert casts.keys() == {at for at, line in step.items() if line["gemm"] == "forward"} and casts
     for at, cast in casts.items():
-        # Kernels of an evaluation may add in another order.
+        # An evaluation may compute a sum in another order than a step.
         sqnr = [numbers.pop("sqnr", np.inf) for numbers in (cast, step[at])]
         assert cast == step[at] and sqnr[0] == pytest.approx(sqnr[1], rel=1e-9)
 
 
 def test_batches_of_an_evaluation_are_joined(tmp_path):
-    """The counts of a whole set are those of its batches, and each Nth batch measures."""
+    """The size of the batches changes no count. With every=2, the second batch alone is measured."""
     data = write_random(tmp_path / "d.npz", 64)
     flags = ["eval", MLP, "--data", data, *CE, "--recipe", "rowwise", "--json"]
     whole, parts, second = (

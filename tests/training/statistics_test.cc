@@ -21,7 +21,7 @@ TEST(Statistics, AreOfTheCallsThatAskForThem) {
   EXPECT_TRUE(session->Gradients(batch, false).casts.empty());
   const EvalResult measured = session->Eval(batch, true);
   const GradientResult backward = session->Gradients(batch, false, true);
-  // Two layers, each with two operands and a product.
+  // Each of the two layers has two operands and a product.
   EXPECT_EQ(measured.casts.size(), 6u);
   EXPECT_GT(backward.casts.size(), 6u);
   EXPECT_EQ(measured.loss, session->Eval(batch).loss);

@@ -33,6 +33,13 @@ bool IsFinite(const Tensor& x) {
                      [](float e) { return std::isfinite(e); });
 }
 
+// Empty: the step measures none.
+std::vector<MeasuredCast> CastsOf(const StepGraph& step,
+                                  const TensorMap& outputs) {
+  if (step.casts.empty()) return {};
+  return CastsIn(step.casts, outputs.at(step.cast_numbers));
+}
+
 }  // namespace
 
 EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
@@ -46,9 +53,7 @@ EvalResult EvalResultOf(const StepGraph& step, const TensorMap& feeds,
   for (const std::string& name : step.outputs) {
     result.outputs[name] = outputs.at(name);
   }
-  if (!step.casts.empty()) {
-    result.casts = CastsIn(step.casts, outputs.at(step.cast_numbers));
-  }
+  result.casts = CastsOf(step, outputs);
   return result;
 }
 
@@ -79,9 +84,7 @@ GradientResult GradientResultOf(const StepGraph& step, const TensorMap& feeds,
   for (const auto& [output, name] : step.input_gradients) {
     result.input_gradients[name] = outputs.at(output);
   }
-  if (!step.casts.empty()) {
-    result.casts = CastsIn(step.casts, outputs.at(step.cast_numbers));
-  }
+  result.casts = CastsOf(step, outputs);
   return result;
 }
 

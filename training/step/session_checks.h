@@ -43,9 +43,9 @@ void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 // Errors: OptionError, if the provider has no kernel that measures casts.
 void CheckStats(const SessionOptions& options, ExecutionProvider& provider);
 
-// What an evaluation asks for if its casts are to be measured. Errors: options
-// without `stats`; several ranks, whose evaluations are not joined. `ranks` may
-// be null.
+// Checks an evaluation that is to measure its casts. Errors: OptionError, if
+// the options have no `stats`, or if there are several ranks: nothing joins the
+// evaluations of ranks. `ranks` may be null.
 void CheckMeasures(const SessionOptions& options, const MeshRanks* ranks);
 
 // Compares patterns of names with the model's names before its first step.

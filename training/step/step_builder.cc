@@ -263,7 +263,7 @@ void StepBuilder::Measure(Graph& graph) {
   Value* numbers = b.Reshape(
       measures.numbers, {std::ssize(measures.casts), CastStatistics::kNumbers});
   const Axes all = {kDataRanks, kReplicaRanks, kTensorRanks};
-  // Behind the sums are the amax, the least number and the scale.
+  // The sums come first, then the amax, the least number and the scale.
   constexpr int64_t kAmax = CastStatistics::kSums;
   const auto columns = [&](int64_t begin, int64_t end) {
     return b.Op("Slice",

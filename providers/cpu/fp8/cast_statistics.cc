@@ -95,7 +95,7 @@ void MeasureCast(KernelContext& ctx) {
   WriteStatistics(ctx, all);
 }
 
-// One sample of a product is small: it has one task.
+// The sample of a product has few rows, so one thread measures it.
 void MeasureProduct(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &y = ctx.In(1);
   Check(x.dtype() == DType::kFloat && y.dtype() == DType::kFloat &&

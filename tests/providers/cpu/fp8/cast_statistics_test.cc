@@ -136,7 +136,7 @@ TEST(CastStatistics, NumbersThatRoundToTheLargestCodeAreNotSaturated) {
   ExpectStatistics(x, made[0], made[1], DType::kE4M3, {0, 0});
 }
 
-// Of a product y beside x: no scale, and no number is saturated.
+// The op has no scale, and counts no number as saturated.
 TEST(ProductStatistics, AreThoseOfALoop) {
   for (const Tensor& x : Operands()) {
     SCOPED_TRACE(ToString(x.shape()));
