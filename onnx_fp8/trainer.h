@@ -39,6 +39,9 @@ struct TrainerSpec {
   // "loss" or "accuracy": the checkpoint with the best one of a validation is
   // kept in folder/best too, as another folder of checkpoints. "": none is.
   std::string save_best;
+  // A folder that gets all numbers of the run as files of TensorBoard, too; ""
+  // for none.
+  std::string tensorboard;
   // Ends the run by the same number of a validation, else by its loss.
   EarlyStop early_stop;
   double lr = 0;  // for the schedule; the optimizer's is ignored
@@ -115,7 +118,8 @@ class TrainerEvents {
                               const Evaluation&) {}
   virtual void CheckpointSaved(int64_t /*step*/) {}
   virtual void SaveFailed(const SaveFailure&) {}
-  // A line of metrics could not be written. The run goes on and tries again.
+  // A line of metrics, or an event of TensorBoard, could not be written. The
+  // run goes on and tries again.
   virtual void MetricsFailed(const std::string& /*reason*/) {}
   // The run ends before its last step because `stop` returned true.
   virtual void Interrupted(int64_t /*step*/) {}

@@ -27,6 +27,7 @@
 #include "optimizers/own_optimizer.h"
 #include "training/make_provider.h"
 #include "training/run/batch_groups.h"
+#include "training/run/event_file.h"
 #include "training/run/session_options.h"
 #include "training/session/make_session.h"
 #include "training/step/given_weights.h"
@@ -177,8 +178,11 @@ class TrainCommand {
   // for to `json`; prints them as text if `json` is null.
   void Report(Json* json) const;
   std::string ResumeCommand() const {
-    return ShellLine(
-        {program_invocation_name, "train", "--resume", "--out", out_});
+    std::vector<std::string> words = {program_invocation_name, "train",
+                                      "--resume", "--out", out_};
+    const std::string events = flags_.Text("tensorboard");
+    if (!events.empty()) words.insert(words.end(), {"--tensorboard", events});
+    return ShellLine(words);
   }
 
   Flags& flags_;
@@ -219,6 +223,8 @@ void TrainCommand::CheckOptions() const {
   EarlyStopOf(flags_);
   MakeOptions();
   ApplyMachine(flags_);
+  const std::string events = flags_.Text("tensorboard");
+  if (!events.empty() && IsFirst()) CheckEventFolder(events);
 }
 
 SessionOptions TrainCommand::MakeOptions() const {
@@ -439,6 +445,7 @@ void TrainCommand::FillSpec() {
   spec_.keep_last = flags_.Int("keep_last");
   spec_.val_every = flags_.Int("val_every");
   spec_.save_best = flags_.Text("save_best");
+  spec_.tensorboard = flags_.Text("tensorboard");
   spec_.early_stop = EarlyStopOf(flags_);
   spec_.schedule = ScheduleOf(flags_);
   spec_.steps = flags_.Int("steps");

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training/run/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <vector>
 
 #include "base/check.h"
@@ -99,8 +94,7 @@ std::string JsonOf(const MeasuredCast& cast) {
   return line.dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
-    : path_(path) {
+MetricsFile::MetricsFile(const std::string& path, int64_t last_step) {
   std::string kept;
   bool replace = false;
   if (std::ifstream old(path, std::ios::binary); old) {
@@ -119,11 +113,7 @@ MetricsFile::MetricsFile(const std::string& path, int64_t last_step)
     replace = cut_ > 0 || std::filesystem::hard_link_count(path) > 1;
   }
   if (replace) WriteFileAtomically(path, kept);
-  size_ = static_cast<int64_t>(kept.size());
-  constexpr int kGrow = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-  fd_.Reset(open(path.c_str(), kGrow, 0666));
-  Check(fd_.get() >= 0, "[", path,
-        "] can't be opened: ", std::generic_category().message(errno));
+  file_.emplace(path);
 }
 
 void MetricsFile::Append(const StepMetrics& metrics) {
@@ -137,7 +127,7 @@ void MetricsFile::Append(const StepMetrics& metrics) {
   Add(line, "samples_per_second", metrics.samples_per_second);
   Add(line, "tokens_per_second", metrics.tokens_per_second);
   if (metrics.skipped) line["skipped"] = true;
-  AppendLine(line.dump() + "\n");
+  file_->Append(line.dump() + "\n");
 }
 
 void MetricsFile::Append(const ValidationMetrics& metrics) {
@@ -150,35 +140,13 @@ void MetricsFile::Append(const ValidationMetrics& metrics) {
   }
   if (metrics.of_averages) line["val_weights"] = "ema";
   if (metrics.stops_early) line["stopped_early"] = true;
-  AppendLine(line.dump() + "\n");
+  file_->Append(line.dump() + "\n");
 }
 
 void MetricsFile::Append(const CastMetrics& metrics) {
   Line line = {{"step", metrics.step}};
   Add(line, metrics.cast);
-  AppendLine(line.dump() + "\n");
-}
-
-void MetricsFile::AppendLine(const std::string& line) {
-  size_t done = 0;
-  while (done < line.size()) {
-    ssize_t n = write(fd_.get(), line.data() + done, line.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      int error = errno;
-      bool cut = ftruncate(fd_.get(), size_) == 0;
-      Fail("[", path_,
-           "] can't be written: ", std::generic_category().message(error),
-           cut ? "" : "; its last line is torn");
-    }
-    done += static_cast<size_t>(n);
-  }
-  size_ += static_cast<int64_t>(line.size());
-}
-
-void MetricsFile::Sync() {
-  Check(fsync(fd_.get()) == 0, "[", path_,
-        "] can't be written: ", std::generic_category().message(errno));
+  file_->Append(line.dump() + "\n");
 }
 
 }  // namespace onnx_fp8

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/descriptor.h"
+#include "base/growing_file.h"
 #include "onnx_fp8/cast_statistics.h"
 
 namespace onnx_fp8 {
@@ -63,19 +63,14 @@ class MetricsFile {
 
   // Brings all lines to the device. Call it before a checkpoint gets its name.
   // Errors: the disk.
-  void Sync();
+  void Sync() { file_->Sync(); }
 
   // Number of lines that were removed when the file was opened.
   int64_t cut() const { return cut_; }
 
  private:
-  void AppendLine(const std::string& line);
-
-  std::string path_;
-  Descriptor fd_;
+  std::optional<GrowingFile> file_;  // there is always one
   int64_t cut_ = 0;
-  // Size of all whole lines. A part of a line that a full disk left is cut off.
-  int64_t size_ = 0;
 };
 
 }  // namespace onnx_fp8

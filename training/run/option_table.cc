@@ -107,6 +107,10 @@ const Option kOptions[] = {
     Row("Saves", "early_stop", kText,
         "N or N:MIN_DELTA: N validations in a row that are not better end the "
         "run; by the loss, or by the number of `save_best`"),
+    Row("Saves", "tensorboard", kFile,
+        "a folder that gets the numbers of all steps and validations, and what "
+        "`stats` measures, as a file of TensorBoard",
+        "", {.of_one_start = true, .of_one_rank = true}),
     Row("Schedule", "schedule", kText,
         "constant, linear or cosine, with warm-up steps: "
         "cosine:warmup=100,min=0.1; or wsd, which stays at the rate and decays "

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "onnx_fp8/run_folder.h"
 #include "training/run/batch_groups.h"
 #include "training/run/data_layout.h"
+#include "training/run/event_file.h"
 #include "training/run/metrics.h"
 #include "training/run/validation_score.h"
 #include "training/state/checkpoint.h"
@@ -398,14 +400,40 @@ class Trainer {
   }
 
   void Record(const Metrics& metrics) {
-    if (spec_.folder.empty() || !IsFirst()) return;
-    pending_.push_back(metrics);
-    bool first = pending_.size() == 1;
+    if (!IsFirst()) return;
+    if (!spec_.folder.empty()) {
+      Record(metrics, &pending_, [this] { WritePending(); });
+    }
+    if (!spec_.tensorboard.empty()) {
+      Record(metrics, &pending_events_, [this] { WriteEvents(); });
+    }
+  }
+
+  // `write` writes all pending lines.
+  void Record(const Metrics& metrics, std::vector<Metrics>* pending,
+              const std::function<void()>& write) {
+    pending->push_back(metrics);
+    bool first = pending->size() == 1;
     try {
-      WritePending();
+      write();
     } catch (const Error& error) {
       if (first) events_.MetricsFailed(error.what());
     }
+  }
+
+  // Writes each line by `write`. Errors: its; the lines that it has not written
+  // stay.
+  template <typename Write>
+  static void WriteAll(const Write& write, std::vector<Metrics>* lines) {
+    size_t done = 0;
+    try {
+      for (; done < lines->size(); ++done) std::visit(write, (*lines)[done]);
+    } catch (const Error&) {
+      lines->erase(lines->begin(),
+                   lines->begin() + static_cast<std::ptrdiff_t>(done));
+      throw;
+    }
+    lines->clear();
   }
 
   // "": the folder of the run is still the one in which it began.
@@ -430,21 +458,29 @@ class Trainer {
     if (!session_.Options().stats.empty() && !statistics_) {
       statistics_.emplace(RunFolder(spec_.folder).statistics(), first_step_);
     }
-    size_t done = 0;
+    auto write = [this]<typename Line>(const Line& line) {
+      const bool cast = std::is_same_v<Line, CastMetrics>;
+      (cast ? *statistics_ : *metrics_).Append(line);
+    };
+    WriteAll(write, &pending_);
+  }
+
+  // Errors: the folder, the disk; events that were not written stay pending.
+  void WriteEvents() {
+    if (pending_events_.empty()) return;
+    if (!event_file_) event_file_.emplace(spec_.tensorboard, first_step_);
+    WriteAll([this](const auto& line) { event_file_->Append(line); },
+             &pending_events_);
+  }
+
+  // Events are no part of the run: no checkpoint fails because of them.
+  void SaveEvents() {
     try {
-      for (; done < pending_.size(); ++done) {
-        const Metrics& line = pending_[done];
-        MetricsFile& file = std::holds_alternative<CastMetrics>(line)
-                                ? *statistics_
-                                : *metrics_;
-        std::visit([&](const auto& m) { file.Append(m); }, line);
-      }
-    } catch (const Error&) {
-      pending_.erase(pending_.begin(),
-                     pending_.begin() + static_cast<std::ptrdiff_t>(done));
-      throw;
+      WriteEvents();
+      if (event_file_) event_file_->Sync();
+    } catch (const Error& error) {
+      events_.MetricsFailed(error.what());
     }
-    pending_.clear();
   }
 
   // Before a checkpoint: a folder that is gone is made again. Errors: another
@@ -468,6 +504,7 @@ class Trainer {
   }
 
   void Save(bool goes_on) {
+    SaveEvents();
     if (spec_.folder.empty()) return;
     try {
       RenewFolder();
@@ -503,6 +540,8 @@ class Trainer {
   TrainerResult result_;
   std::optional<std::pair<dev_t, ino_t>> place_;  // of the folder
   std::vector<Metrics> pending_;  // lines that the disk has refused so far
+  std::optional<EventFile> event_file_;  // opened for the first event
+  std::vector<Metrics> pending_events_;  // as pending_
   int64_t saved_step_;
   std::optional<BestCheckpoint> best_;
   EarlyStop early_;
