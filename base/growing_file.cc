@@ -39,7 +39,8 @@ void GrowingFile::Append(std::string_view record) {
 }
 
 void GrowingFile::Sync() {
-  Check(fsync(fd_.get()) == 0, "[", path_,
+  const bool done = fsync(fd_.get()) == 0;
+  Check(done, "[", path_,
         "] can't be written: ", std::generic_category().message(errno));
 }
 

@@ -281,7 +281,8 @@ def test_metrics_of_ones_own(tmp_path, capsys):
         return {"wrong": (logits.argmax(-1) != labels).mean(), "samples_seen": len(labels)}
 
     seen = []
-    summary = train(tmp_path / "run", 16, compute_metrics=compute, on_validation=seen.append, progress=True)
+    summary = train(tmp_path / "run", 16, compute_metrics=compute, on_validation=seen.append, progress=True,
+                    tensorboard=tmp_path / "events")
     count = len(np.load(digits.VAL)["labels"])
     assert [event["step"] for event in seen] == [8, 16] and len(calls) == 2
     for event in seen:
@@ -289,6 +290,8 @@ def test_metrics_of_ones_own(tmp_path, capsys):
     lines = [m for m in program.metrics(tmp_path / "run") if "val_loss" in m]
     assert [m["val_wrong"] for m in lines] == [event["wrong"] for event in seen]
     assert summary["val_wrong"] == seen[-1]["wrong"]
+    [events] = (tmp_path / "events").iterdir()
+    assert events.read_bytes().count(b"val_wrong") == 2
     assert "validation wrong " in capsys.readouterr().err
     # Its arrays are its own: training goes on in other memory.
     first = calls[0][0]["logits" if "logits" in calls[0][0] else next(iter(calls[0][0]))]

@@ -188,8 +188,8 @@ void CheckEventFolder(const std::string& folder) {
     at = at.parent_path();
   }
   Check(IsFolder(at.string()), expected, "got a file: ", at.string());
-  Check(access(at.c_str(), W_OK | X_OK) == 0, expected, "got one in ",
-        at.string(),
+  const bool writable = access(at.c_str(), W_OK | X_OK) == 0;
+  Check(writable, expected, "got one in ", at.string(),
         ", which can't be written: ", std::generic_category().message(errno));
 }
 

@@ -41,6 +41,20 @@ def run_that_is_read_only(folder):
     return train()
 
 
+@cases("[good.npz/events] expected a folder for files of TensorBoard, got a file: ", "/good.npz")
+def events_into_a_file(folder):
+    good(folder)
+    return train("--tensorboard", "good.npz/events")
+
+
+@cases("[locked/events] expected a folder for files of TensorBoard, got one in ", "which can't be written: Permission denied",
+       drop_override=True)
+def events_into_a_read_only_folder(folder):
+    good(folder)
+    (folder / "locked").mkdir(mode=0o555)
+    return train("--tensorboard", "locked/events")
+
+
 @cases("[none/out.npz] can't be created: No such file or directory")
 def gradients_into_no_folder(folder):
     good(folder)
