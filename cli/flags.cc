@@ -208,7 +208,8 @@ std::string Flags::Help() const {
   std::string arguments, lines, heading = "Options";
   for (const Option& option : options()) {
     if (!IsArgument(option)) continue;
-    text += Concat(" ", option.name);
+    const bool several = option.kind == OptionKind::kFiles;
+    text += Concat(" ", option.name, several ? "..." : "");
     arguments += HelpLine(option.name, InFlags(HelpOf(option)));
   }
   text += " [options]\n\n" + arguments + (arguments.empty() ? "" : "\n");
@@ -271,10 +272,11 @@ void Flags::ParseWords(const Words& words) {
   bool replaced = false;
   for (size_t i = 0; i < words.size(); ++i) {
     if (!is_flag(i)) {
-      if (!argument || found.contains(argument->name)) {
+      const bool several = argument && argument->kind == OptionKind::kFiles;
+      if (!argument || (found.contains(argument->name) && !several)) {
         throw OptionError("nothing expects the argument \"" + words[i] + "\"");
       }
-      found[argument->name] = {words[i]};
+      found[argument->name].push_back(words[i]);
       continue;
     }
     const size_t equal = words[i].find('=');

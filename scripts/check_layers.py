@@ -60,12 +60,15 @@ MAY_INCLUDE = {
     "training/artifacts": _BELOW | {"training", "training/step"},
     "cli": _ALL,
     "cli/report": _ALL | {"cli"},
+    "cli/report_page": _ALL,
     "cli/bench": _ALL | {"cli", "cli/report"},
-    "cli/commands": _ALL | {"cli", "cli/report", "cli/bench"},
+    "cli/commands": _ALL | {"cli", "cli/report", "cli/report_page",
+                            "cli/bench"},
     "python": _ALL | {"cli", "cli/report", "cli/commands"},
     "samples": _ALL,
     "tests": _ALL | {"providers/cpu", "providers/cuda", "providers/ort", "cli",
-                     "cli/bench", "cli/report", "cli/commands", "python"},
+                     "cli/bench", "cli/report", "cli/report_page", "cli/commands",
+                     "python"},
 }
 # Other files ask the provider, whichever it is.
 MAY_NAME_PROVIDERS = {

@@ -154,6 +154,7 @@ class Build:
             "ONNX": self.onnx, "Protocol Buffers": self.protobuf, "nanobind": self.nanobind, "robin-map": self.robin_map,
             "ONNX Runtime": self.onnxruntime, "libc++": self.libcxx, "Zig": self.zig,
             "Abseil": lambda: self.packaged(self.path("absl_DIR") / "abslConfig.cmake"),
+            "Chart.js": lambda: self.packaged(self.path("ONNX_FP8_CHART_JS").resolve()),
             "FlatBuffers": lambda: self.packaged(self.path("FLATBUFFERS_INCLUDE") / "flatbuffers/flatbuffers.h"),
             "OpenSSL libcrypto": lambda: self.packaged(self.path("OPENSSL_CRYPTO_LIBRARY")),
             "JSON for Modern C++": lambda: self.packaged(self.path("nlohmann_json_DIR") / "nlohmann_jsonConfig.cmake"),

@@ -34,6 +34,7 @@ constexpr Command kCommands[] = {
     {"inspect", Inspect, "parameters, matrix products, memory of a model"},
     {"plan", PlanCommand, "memory, traffic, time of a step on many GPUs"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
+    {"report", Report, "one HTML page about runs"},
     {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},
     {"bench", Bench, "speed of products, layers and attention here"},

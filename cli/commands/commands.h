@@ -29,6 +29,7 @@ int Inspect(const Arguments& arguments);      // inspect.cc
 int Ops(const Arguments& arguments);          // ops.cc
 int PlanCommand(const Arguments& arguments);  // plan.cc; Plan is another type
 int Recipes(const Arguments& arguments);      // recipes.cc
+int Report(const Arguments& arguments);       // report.cc
 int Rewrite(const Arguments& arguments);      // rewrite.cc
 int Run(const Arguments& arguments);          // run.cc
 int Train(const Arguments& arguments);        // train.cc
