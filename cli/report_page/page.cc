@@ -135,7 +135,7 @@ Json NotesJson(const RunRecord& run) {
 }
 
 // `text` with each {{name}} replaced; what is put in is not searched again.
-std::string Filled(
+std::string FilledPage(
     std::string_view text,
     std::span<const std::pair<std::string_view, std::string_view>> parts) {
   std::string page;
@@ -214,7 +214,7 @@ std::string ReportPage(std::span<const RunRecord> runs) {
       {"charts", kPageCharts},
       {"data", data},
       {"script", kPageScript}};
-  return Filled(kPageHtml, parts);
+  return FilledPage(kPageHtml, parts);
 }
 
 }  // namespace onnx_fp8

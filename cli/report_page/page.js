@@ -451,7 +451,9 @@ function showCasts() {
     at("casts").replaceChildren(make("p", {}, `No run here has statistics. ${advice}`));
     return;
   }
-  if (without.length) at("casts").prepend(make("p", { className: "quiet" }, `Without statistics: ${without.join(", ")}. ${advice}`));
+  if (without.length) {
+    at("casts").prepend(make("p", { className: "quiet" }, `Without statistics: ${without.join(", ")}. ${advice}`));
+  }
   at("casts-run").append(...measured.map((i) => make("option", { value: `${i}` }, runs[i].folder)));
   map.changed = lazyTable(at("casts-table"), mapTable);
   for (const id of ["run", "number", "kind", "order"]) at(`casts-${id}`).addEventListener("change", chooseMap);
@@ -498,6 +500,7 @@ function showSettings() {
     }), () => false);
 }
 
+// The milliseconds since the page was opened are in data-drawn of <html>.
 document.title = `Report: ${runs.map((run) => run.folder).join(", ")}`;
 showRuns();
 showCurves();
@@ -508,4 +511,4 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   drawCurves();
   if (map.casts) drawMap();
 });
-document.documentElement.dataset.drawn = "true";
+document.documentElement.dataset.drawn = `${Math.round(performance.now())}`;

@@ -56,8 +56,8 @@ void NoteLeftOut(const JsonLineCounts& counts, const char* name,
 void ReadMetrics(RunRecord* run) {
   const std::string file = run->folder + "/" + kMetrics;
   Check(PathExists(file), "[", run->folder,
-        "] expected the folder of a run, got one without ", kMetrics,
-        ": `train()` writes to `out`");
+        "] expected the folder of a run, which `train()` writes to `out`, got "
+        "one without ", kMetrics);
   auto counts = ReadJsonLines(run->folder, kMetrics, [&](const auto& line) {
     const int64_t step = line.Step();
     run->last_step = std::max(run->last_step, step);
@@ -120,7 +120,7 @@ void ReadStatistics(RunRecord* run) {
   NoteLeftOut(counts, kStatistics, run);
 }
 
-std::string Joined(const Json& words) {
+std::string WordsText(const Json& words) {
   if (words.is_string()) return words.get<std::string>();
   std::string text;
   for (const Json& word : words) {
@@ -155,7 +155,7 @@ void ReadConfig(RunRecord* run) {
   }
   if (!json.contains("flags") || !json["flags"].is_object()) return;
   for (const auto& [flag, words] : json["flags"].items()) {
-    run->settings.emplace_back(flag, Joined(words));
+    run->settings.emplace_back(flag, WordsText(words));
   }
 }
 

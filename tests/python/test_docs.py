@@ -13,7 +13,7 @@ import pytest
 BIN = pathlib.Path(os.environ["ONNX_FP8_BIN"])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ["command_line", "cpp", "fp8", "precision", "distributed", "plan", "onnxruntime_training", "steps", "lora",
-        "coming_from"]
+        "coming_from", "report"]
 PAGES = sorted([ROOT / "README.md", *(ROOT / f"docs/{page}.md" for page in DOCS),
                 *(set(ROOT.glob("samples/*/README.md")) - {ROOT / "samples/fine_tune/README.md"})])
 

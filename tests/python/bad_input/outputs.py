@@ -7,6 +7,56 @@ from bad_input.case import Cases, arrays, good, good_run, grad, train
 CASES = cases = Cases()
 
 
+@cases("[report.html] is there, and is no page of `onnx-fp8 report`: remove it")
+def report_over_another_file(folder):
+    good_run(folder)
+    (folder / "report.html").write_text("precious")
+    return ["report", "run", "-o", "report.html"]
+
+
+@cases("[none/report.html] can't be written: there is no folder")
+def report_without_its_folder(folder):
+    good_run(folder)
+    return ["report", "run", "-o", "none/report.html"]
+
+
+@cases("[run] is a folder: expected the name of a page")
+def report_in_place_of_a_folder(folder):
+    good_run(folder)
+    return ["report", "run", "-o", "run"]
+
+
+@cases("[data] expected the folder of a run", "got one without metrics.jsonl")
+def report_on_another_folder(folder):
+    (folder / "data").mkdir()
+    return ["report", "data", "-o", "report.html"]
+
+
+@cases("[none] there is no such folder")
+def report_on_no_folder(folder):
+    return ["report", "none", "-o", "report.html"]
+
+
+@cases("[m.onnx] is a file: expected the folder of a run")
+def report_on_a_file(folder):
+    good(folder)
+    return ["report", "m.onnx", "-o", "report.html"]
+
+
+@cases("[run/metrics.jsonl] expected a JSON object with a step in each line, got none")
+def report_on_metrics_of_others(folder):
+    good_run(folder)
+    (folder / "run" / "metrics.jsonl").write_text("[" * 100_000 + "\nstep 1\n")
+    return ["report", "run", "-o", "report.html"]
+
+
+@cases("[run/statistics.jsonl]", "link")
+def report_on_a_link(folder):
+    good_run(folder)
+    (folder / "run" / "statistics.jsonl").symlink_to("metrics.jsonl")
+    return ["report", "run", "-o", "report.html"]
+
+
 @cases("[run] holds a run already: --resume goes on with it, another --out starts a new one")
 def run_in_the_folder_of_a_run(folder):
     good_run(folder)
