@@ -41,7 +41,7 @@ function fillTable(table, caption, head, rows, numbers) {
 // A table that is made when somebody opens it, and anew after `changed()`.
 function lazyTable(details, fill) {
   let made = false;
-  const make_ = () => {
+  const build = () => {
     if (made || !details.open) return;
     made = true;
     details.querySelector(".wide")?.remove();
@@ -52,8 +52,8 @@ function lazyTable(details, fill) {
     box.setAttribute("aria-label", details.querySelector("summary").textContent);
     details.append(box);
   };
-  details.addEventListener("toggle", make_);
-  return () => { made = false; make_(); };
+  details.addEventListener("toggle", build);
+  return () => { made = false; build(); };
 }
 
 const steps = (first, last) => (first === last ? `step ${first}` : `steps ${first} to ${last}`);
@@ -116,7 +116,7 @@ function curveOptions(title, logarithmic) {
     ticks: { color: color("--quiet"), maxRotation: 0 },
   });
   return {
-    animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false,
+    animation: false, parsing: false, responsive: true, maintainAspectRatio: false,
     interaction: { mode: "nearest", axis: "x", intersect: false },
     scales: { x: axis("step", "linear"), y: axis(title, logarithmic ? "logarithmic" : "linear") },
     plugins: {
@@ -141,7 +141,7 @@ function styled(lines) {
 
 function drawCurves() {
   for (const chart of charts) {
-    const lines = styled(chart.make());
+    const lines = styled(chart.lines());
     chart.drawn?.destroy();
     chart.drawn = new Chart(chart.canvas, {
       type: "line", data: { datasets: lines }, options: curveOptions(chart.title, chart.log.checked),
@@ -171,12 +171,12 @@ function curveTable(table, caption, columns) {
     () => true);
 }
 
-function addCurve(id, title, make_, columns) {
+function addCurve(id, title, lines, columns) {
   const canvas = at(id);
   canvas.setAttribute("aria-label", `${described(title, id === "loss" ? "loss" : "grad_norm")} A table follows.`);
   const log = at(`${id}-log`);
   log.addEventListener("change", drawCurves);
-  charts.push({ canvas, title, make: make_, log });
+  charts.push({ canvas, title, lines, log });
   lazyTable(at(`${id}-table`), (table) => curveTable(table, title, columns));
 }
 

@@ -57,7 +57,8 @@ void ReadMetrics(RunRecord* run) {
   const std::string file = run->folder + "/" + kMetrics;
   Check(PathExists(file), "[", run->folder,
         "] expected the folder of a run, which `train()` writes to `out`, got "
-        "one without ", kMetrics);
+        "one without ",
+        kMetrics);
   auto counts = ReadJsonLines(run->folder, kMetrics, [&](const auto& line) {
     const int64_t step = line.Step();
     run->last_step = std::max(run->last_step, step);
