@@ -45,7 +45,12 @@ RunSettings KeptFlags(FlagMap flags) {
 void ResolveFiles(const OptionSet& options, FlagMap* saved) {
   auto at = saved->find("--recipe");
   if (at != saved->end() && at->second[0].ends_with(".json")) {
-    at->second = {RecipeText(ParseRecipe(at->second[0]))};
+    const LayerRecipes all = ParseLayerRecipes(at->second[0]);
+    at->second = {RecipeText(all.recipe)};
+    // Behind those that the flag names, which come first.
+    for (const auto& [glob, recipe] : all.layers) {
+      (*saved)["--recipe-for"].push_back(glob + "=" + RecipeText(recipe));
+    }
   }
   if (at = saved->find("--recipe-for"); at != saved->end()) {
     for (std::string& word : at->second) {

@@ -25,17 +25,23 @@ struct CastStatistics {
   double not_finite = 0;  // NaN and Inf; no other number counts them
   double signal = 0;      // Σ x²
   double noise = 0;       // Σ (x - decoded)²
-  double amax = 0;        // the largest |x|
+  // A line is a row (along the last axis), and of a product also a column. Of
+  // the lines with a number other than 0: how many, and Σ min(1, noise /
+  // signal) of each.
+  double lines = 0;
+  double line_noise = 0;
+  double amax = 0;  // the largest |x|
   // The smallest |x| of the numbers other than 0. Inf: all numbers are 0.
   double least = std::numeric_limits<double>::infinity();
   double scale = 0;  // the largest one
 
-  static constexpr int kNumbers = 10;
-  static constexpr int kSums = 7;  // the first of them
+  static constexpr int kNumbers = 12;
+  static constexpr int kSums = 9;  // the first of them
 
   // The result of the op: kNumbers doubles.
   static CastStatistics From(const double* x) {
-    return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9]};
+    return {x[0], x[1], x[2], x[3], x[4],  x[5],
+            x[6], x[7], x[8], x[9], x[10], x[11]};
   }
 
   // Takes in another part of the tensor. A part that comes twice changes no
@@ -48,6 +54,8 @@ struct CastStatistics {
     not_finite += part.not_finite;
     signal += part.signal;
     noise += part.noise;
+    lines += part.lines;
+    line_noise += part.line_noise;
     amax = std::max(amax, part.amax);
     least = std::min(least, part.least);
     scale = std::max(scale, part.scale);
@@ -61,6 +69,12 @@ struct CastStatistics {
   double Sqnr() const {
     return noise > 0 ? 10 * std::log10(signal / noise)
                      : std::numeric_limits<double>::infinity();
+  }
+  // The same of a line, on average: a few large lines don't hide the noise of
+  // the others. At least 0.
+  double LineSqnr() const {
+    return line_noise > 0 ? 10 * std::log10(lines / line_noise)
+                          : std::numeric_limits<double>::infinity();
   }
   // log2(amax / least): the bits of exponent that the numbers span; 0 if all
   // are 0.

@@ -349,12 +349,38 @@ class Parser {
   Recipe recipe_;
 };
 
-Recipe ParseJson(const std::string& where, const char* begin, size_t size) {
+Json ReadJson(const std::string& where, const char* begin, size_t size) {
   Json json =
       ParseShallowJson<Json>(begin, size, 4, where + " expected a recipe");
   Check(!json.is_discarded(), where,
         " expected a recipe as JSON, got another text");
-  return Parser(where, true).FromJson(json);
+  return json;
+}
+
+std::vector<std::pair<std::string, Recipe>> ReadLayers(const std::string& where,
+                                                       const Json& layers) {
+  Check(layers.is_object(), where,
+        " layers: expected an object of layers and their recipes, got ",
+        layers.type_name());
+  std::vector<std::pair<std::string, Recipe>> recipes;
+  for (const auto& [glob, text] : layers.items()) {
+    Check(text.is_string(), where, " layers: ", glob,
+          ": expected a recipe as text, got ", text.type_name());
+    recipes.emplace_back(glob,
+                         Parser(Concat(where, " layers: ", glob, ":"), false)
+                             .Text(text.get<std::string>()));
+  }
+  return recipes;
+}
+
+LayerRecipes FromJson(const std::string& where, Json json) {
+  LayerRecipes all;
+  if (json.is_object() && json.contains("layers")) {
+    all.layers = ReadLayers(where, json["layers"]);
+    json.erase("layers");
+  }
+  all.recipe = Parser(where, true).FromJson(json);
+  return all;
 }
 
 std::string OperandText(const OperandRecipe& o, int64_t history) {
@@ -378,16 +404,25 @@ std::string OperandText(const OperandRecipe& o, int64_t history) {
 
 }  // namespace
 
-Recipe ParseRecipe(const std::string& text) {
+LayerRecipes ParseLayerRecipes(const std::string& text) {
   if (text.starts_with("{")) {
-    return ParseJson("[recipe]", text.data(), text.size());
+    return FromJson("[recipe]", ReadJson("[recipe]", text.data(), text.size()));
   }
   if (text.ends_with(".json")) {
-    MappedFile file = MapFile(text);
-    return ParseJson("[" + text + "]", reinterpret_cast<const char*>(file.data),
-                     file.size);
+    const MappedFile file = MapFile(text);
+    const std::string where = "[" + text + "]";
+    return FromJson(
+        where,
+        ReadJson(where, reinterpret_cast<const char*>(file.data), file.size));
   }
-  return Parser("[recipe " + text + "]", false).Text(text);
+  return {Parser("[recipe " + text + "]", false).Text(text), {}};
+}
+
+Recipe ParseRecipe(const std::string& text) {
+  LayerRecipes all = ParseLayerRecipes(text);
+  Check(all.layers.empty(), "[", text.ends_with(".json") ? text : "recipe",
+        "] expected one recipe, got recipes of layers");
+  return all.recipe;
 }
 
 std::string RecipeText(const Recipe& recipe) {

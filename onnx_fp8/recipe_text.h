@@ -17,6 +17,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "onnx_fp8/recipe.h"
 
@@ -28,6 +30,17 @@ namespace onnx_fp8 {
 // round:none|p2|floor, the rounding of all operands, is read but never printed.
 // Errors: what is wrong and what was expected.
 Recipe ParseRecipe(const std::string& text);
+
+// Recipes of a model's layers.
+struct LayerRecipes {
+  Recipe recipe;  // of layers that no glob matches
+  // Globs, as in GemmFilter, and their recipes.
+  std::vector<std::pair<std::string, Recipe>> layers;
+};
+
+// As ParseRecipe; JSON may also have "layers": {"GLOB": "RECIPE", …}, each with
+// the name of a preset and items, or items alone.
+LayerRecipes ParseLayerRecipes(const std::string& text);
 
 // The items, "off" without any. ParseRecipe makes an equal recipe of it, except
 // for the unused fields of a high-precision operand.

@@ -34,6 +34,7 @@ constexpr Command kCommands[] = {
     {"inspect", Inspect, "parameters, matrix products, memory of a model"},
     {"plan", PlanCommand, "memory, traffic, time of a step on many GPUs"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
+    {"sensitivity", SensitivityCommand, "which layers stand which FP8 recipe"},
     {"report", Report, "one HTML page about runs"},
     {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},
@@ -54,7 +55,7 @@ void PrintHelp(std::ostream& out) {
          "Usage: onnx-fp8 COMMAND …\n\nCommands:\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
-    name.resize(10, ' ');
+    name.resize(12, ' ');
     out << "  " << name << command.summary << "\n";
   }
   out << "\n`onnx-fp8 COMMAND --help` explains one, with examples.\n";

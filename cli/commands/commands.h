@@ -32,8 +32,9 @@ int Recipes(const Arguments& arguments);      // recipes.cc
 int Report(const Arguments& arguments);       // report.cc
 int Rewrite(const Arguments& arguments);      // rewrite.cc
 int Run(const Arguments& arguments);          // run.cc
-int Train(const Arguments& arguments);        // train.cc
-int Version(const Arguments& arguments);      // version.cc
+int SensitivityCommand(const Arguments& arguments);  // sensitivity.cc
+int Train(const Arguments& arguments);               // train.cc
+int Version(const Arguments& arguments);             // version.cc
 
 // Arrays in memory, or batches or samples that the program makes, in place of
 // files.

@@ -15,6 +15,10 @@ std::string Percent(double share) {
   return share > 0 ? Number(100 * share, 3) + " %" : "0";
 }
 
+std::string Decibels(double sqnr) {
+  return std::isfinite(sqnr) ? Fixed(sqnr, 1) + " dB" : "no noise";
+}
+
 }  // namespace
 
 void PrintCasts(std::ostream& out, const std::vector<MeasuredCast>& casts) {
@@ -26,14 +30,13 @@ void PrintCasts(std::ostream& out, const std::vector<MeasuredCast>& casts) {
   std::ranges::stable_sort(
       sorted, {}, [](const MeasuredCast& cast) { return cast.numbers.Sqnr(); });
   out << "casts to FP8 and their products, the noisiest first:\n";
-  Table table({"layer", "GEMM", "operand", "use", "format", "SQNR", "saturated",
-               "flushed", "not finite", "amax", "range"});
+  Table table({"layer", "GEMM", "operand", "use", "format", "SQNR", "of a line",
+               "saturated", "flushed", "not finite", "amax", "range"});
   for (const MeasuredCast& cast : sorted) {
     const CastStatistics& n = cast.numbers;
-    const double sqnr = n.Sqnr();
     table.Row({cast.fqn, cast.gemm, cast.operand, std::to_string(cast.use),
-               cast.is_product() ? "-" : Name(cast.format),
-               std::isfinite(sqnr) ? Fixed(sqnr, 1) + " dB" : "no noise",
+               cast.is_product() ? "-" : Name(cast.format), Decibels(n.Sqnr()),
+               Decibels(n.LineSqnr()),
                cast.is_product() ? "-" : Percent(n.Share(n.saturated)),
                Percent(n.Share(n.flushed)), Percent(n.Share(n.not_finite)),
                Number(n.amax, 4), Fixed(n.RangeBits(), 1) + " bits"});

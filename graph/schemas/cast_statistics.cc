@@ -74,6 +74,36 @@ constexpr char kErrors[] = R"(
   zero_size = Constant<value = float[1] {0.0}>()
 )";
 
+constexpr char kRows[] = R"(
+  no_double = Constant<value = double {0.0}>()
+  one_double = Constant<value = double {1.0}>()
+  squares_of_rows = Flatten<axis = -1>(x_square)
+  errors_of_rows = Flatten<axis = -1>(error_square)
+  signal_of_rows = ReduceSum<keepdims = 0>(squares_of_rows, across)
+  noise_of_rows = ReduceSum<keepdims = 0>(errors_of_rows, across)
+)";
+
+constexpr char kRowsAlone[] = R"(
+  signal_of_lines = Identity(signal_of_rows)
+  noise_of_lines = Identity(noise_of_rows)
+)";
+
+constexpr char kRowsAndColumns[] = R"(
+  signal_of_columns = ReduceSum<keepdims = 0>(squares_of_rows, of_rows)
+  noise_of_columns = ReduceSum<keepdims = 0>(errors_of_rows, of_rows)
+  signal_of_lines = Concat<axis = 0>(signal_of_rows, signal_of_columns)
+  noise_of_lines = Concat<axis = 0>(noise_of_rows, noise_of_columns)
+)";
+
+// A line that is 0 has no ratio.
+constexpr char kLines[] = R"(
+  has_signal = Greater(signal_of_lines, no_double)
+  divisor = Where(has_signal, signal_of_lines, one_double)
+  ratio = Div(noise_of_lines, divisor)
+  capped_ratio = Min(ratio, one_double)
+  lost = Where(has_signal, capped_ratio, no_double)
+)";
+
 std::string SumText(const char* to, const char* of) {
   return Concat("  ", to, "_double = Cast<to = 11>(", of, ")\n  ", to,
                 "_row = Flatten<axis = 0>(", to, "_double)\n  ", to,
@@ -97,34 +127,38 @@ constexpr char kExtremes[] = R"(
   largest_scale = Max(scale_max, zero)
   scale_double = Cast<to = 11>(largest_scale)
   scales = Unsqueeze(scale_double, of_rows)
-  statistics = Concat<axis = 0>(elements, zeros, flushed, saturated, not_finite, signal, noise, amax, least, scales)
+  statistics = Concat<axis = 0>(elements, zeros, flushed, saturated, not_finite, signal, noise, lines, line_noise, amax, least, scales)
 )";
 
-std::string NumbersText() {
-  return Concat(kErrors, "  of_rows = Constant<value = int64[1] {0}>()\n",
-                SumText("zeros", "is_zero"), SumText("flushed", "is_flushed"),
-                SumText("saturated", "is_saturated"),
-                SumText("not_finite", "is_not_finite"),
-                SumText("signal", "x_square"), SumText("noise", "error_square"),
-                kExtremes);
+std::string NumbersText(const char* lines) {
+  return Concat(
+      kErrors, "  of_rows = Constant<value = int64[1] {0}>()\n", kRows, lines,
+      kLines, SumText("zeros", "is_zero"), SumText("flushed", "is_flushed"),
+      SumText("saturated", "is_saturated"),
+      SumText("not_finite", "is_not_finite"), SumText("signal", "x_square"),
+      SumText("noise", "error_square"), SumText("lines", "has_signal"),
+      SumText("line_noise", "lost"), kExtremes);
 }
 
 const std::string& CastStatisticsBody() {
   static const std::string body =
       Concat("(x, q, scale) => (statistics) {", kDecodedCast, kMasks,
-             kSaturation, NumbersText(), "}");
+             kSaturation, NumbersText(kRowsAlone), "}");
   return body;
 }
 
 const std::string& ProductStatisticsBody() {
   static const std::string body =
       Concat("(x, y) => (statistics) {", kOtherProduct, kMasks,
-             "  is_saturated = Xor(is_zero, is_zero)\n", NumbersText(), "}");
+             "  is_saturated = Xor(is_zero, is_zero)\n",
+             NumbersText(kRowsAndColumns), "}");
   return body;
 }
 
 void InferNumbers(Node& node, const char* expected) {
   const Value &x = *node.in(0), &other = *node.in(1);
+  Check(!x.shape || !x.shape->empty(), "[", node.Where(),
+        "] expected rows, got a scalar");
   Check(!x.concrete() || !other.concrete() || *x.shape == *other.shape, "[",
         node.Where(), "] expected ", expected, ", ",
         x.shape ? ToString(*x.shape) : std::string(), ", got ",

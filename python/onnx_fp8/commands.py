@@ -85,6 +85,22 @@ def calibrate(model, out, **options) -> dict:
     return json.loads(_run("calibrate", model, {"out": os.path.abspath(os.fspath(out)), **options, "json": True}))
 
 
+@documented("sensitivity")
+def sensitivity(model, out=None, **options) -> dict:
+    """Which layers stand which FP8 recipe: the noise of each product and the change of the loss, measured on some batches
+    of `data`. `out` is a file of recipes for layers, which `recipe` takes. The result: the keys of `layers` are in
+    docs/formats.md."""
+    out = None if out is None else os.path.abspath(os.fspath(out))
+    return json.loads(_run("sensitivity", model, {"out": out, **options, "json": True}))
+
+
+@documented("report")
+def report(runs, out, **options) -> None:
+    """Writes one HTML page about the folders of runs, which a browser opens offline (docs/report.md)."""
+    folders = [os.fspath(run) for run in (runs if isinstance(runs, (list, tuple)) else [runs])]
+    _core.run_command("report", {"RUN": folders, "out": os.path.abspath(os.fspath(out)), **options}, note)
+
+
 def recipes() -> list[dict]:
     """The recipes known by name: `name`, `summary`, `label`, and `recipe` with all settings."""
     return json.loads(_core.run_command("recipes", {"json": True}, note))

@@ -108,6 +108,29 @@ TEST(Recipe, ReadsJson) {
   EXPECT_NE(RefusalOf(dir / "none.json").find("none.json"), std::string::npos);
 }
 
+TEST(Recipe, OfLayers) {
+  const std::string text =
+      R"({"layers": {"b.*": "rowwise,i:dyn_ten_e4m3", "a": "off"},
+          "recipe": "delayed", "margin": 2})";
+  const LayerRecipes all = ParseLayerRecipes(text);
+  EXPECT_EQ(all.recipe, ParseRecipe("delayed,margin:2"));
+  ASSERT_EQ(all.layers.size(), 2u);
+  EXPECT_EQ(all.layers[0].first, "b.*");
+  EXPECT_EQ(all.layers[0].second, ParseRecipe("rowwise,i:dyn_ten_e4m3"));
+  EXPECT_EQ(all.layers[1].second, Recipe());
+  EXPECT_EQ(RefusalOf(text),
+            "[recipe] expected one recipe, got recipes of layers");
+  EXPECT_TRUE(ParseLayerRecipes("rowwise").layers.empty());
+  EXPECT_NE(RefusalOf(R"({"layers": {"a": "fp4"}, "recipe": "off"})")
+                .find("[recipe] layers: a: expected off, tensorwise"),
+            std::string::npos);
+  EXPECT_EQ(RefusalOf(R"({"layers": ["a"], "recipe": "off"})"),
+            "[recipe] layers: expected an object of layers and their recipes, "
+            "got array");
+  EXPECT_EQ(RefusalOf(R"({"layers": {"a": 1}, "recipe": "off"})"),
+            "[recipe] layers: a: expected a recipe as text, got number");
+}
+
 class RandomRecipe {
  public:
   explicit RandomRecipe(uint64_t seed) : random_(seed) {}

@@ -46,7 +46,8 @@ def test_options(options, text):
 
 
 @pytest.mark.parametrize("name, command", [("train", "train"), ("inspect", "inspect"), ("evaluate", "eval"),
-                                           ("rewrite", "rewrite"), ("export", "export"), ("calibrate", "calibrate")])
+                                           ("rewrite", "rewrite"), ("export", "export"), ("calibrate", "calibrate"),
+                                           ("sensitivity", "sensitivity")])
 def test_docstrings_have_the_options_of_the_help(name, command):
     text = program.run(command, "--help").stdout
     flags = re.findall(r"^  (?:-o,)?--([a-z-]+)", text, re.M)

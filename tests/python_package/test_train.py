@@ -121,7 +121,15 @@ def test_commands_do_what_the_program_does(tmp_path):
                 "cross_entropy", "--steps", 3)
     assert (tmp_path / "ours.json").read_text() == (tmp_path / "theirs.json").read_text()
 
+    measured = onnx_fp8.sensitivity(digits.MODEL, data=digits.TRAIN, loss="cross_entropy", batches=1, recipes=["tensorwise"])
+    done = program.run("sensitivity", digits.MODEL, "--data", digits.TRAIN, "--loss", "cross_entropy", "--batches", 1,
+                       "--recipes", "tensorwise", "--json")
+    assert measured == json.loads(done.stdout)
+
     train(tmp_path / "run", 4)
+    onnx_fp8.report(tmp_path / "run", tmp_path / "ours.html")
+    program.run("report", tmp_path / "run", "-o", tmp_path / "theirs.html")
+    assert (tmp_path / "ours.html").read_bytes() == (tmp_path / "theirs.html").read_bytes()
     onnx_fp8.export(tmp_path / "run", [tmp_path / "w.safetensors", tmp_path / "m.onnx"])
     assert load_file(tmp_path / "w.safetensors").keys() == {i.name for i in onnx.load(digits.MODEL).graph.initializer
                                                             if i.data_type == onnx.TensorProto.FLOAT}

@@ -45,6 +45,7 @@ void Add(Line& line, const MeasuredCast& cast) {
   if (!cast.is_product()) line["saturated"] = n.Share(n.saturated);
   if (n.not_finite > 0) line["not_finite"] = n.Share(n.not_finite);
   if (std::isfinite(n.Sqnr())) line["sqnr"] = n.Sqnr();
+  if (std::isfinite(n.LineSqnr())) line["line_sqnr"] = n.LineSqnr();
   if (n.amax > 0) line["range_bits"] = n.RangeBits();
 }
 

@@ -56,6 +56,12 @@ Recipe RecipeIn(const char* option, const std::string& text) {
   return Blame(option, [&] { return ParseRecipe(text); });
 }
 
+LayerRecipes LayerRecipesOf(const OptionSet& options) {
+  const std::string text = options.Text("recipe");
+  if (text.ends_with(".json")) return ParseLayerRecipes(text);
+  return Blame("recipe", [&] { return ParseLayerRecipes(text); });
+}
+
 void CheckSpeeds(const SpeedTable& speeds, const Recipe& recipe) {
   try {
     CheckKnown(speeds, recipe);
@@ -218,7 +224,7 @@ void ApplyMachine(const OptionSet& options) {
 }
 
 Recipe RecipeOf(const OptionSet& options) {
-  return RecipeIn("recipe", options.Text("recipe"));
+  return LayerRecipesOf(options).recipe;
 }
 
 DType PrecisionOf(const std::string& dtype) {
@@ -246,6 +252,10 @@ GemmFilter FilterOf(const OptionSet& options) {
     Recipe own = RecipeIn("recipe_for", text.substr(split + 1));
     if (filter.speeds) CheckSpeeds(*filter.speeds, own);
     filter.recipes.emplace_back(text.substr(0, split), own);
+  }
+  for (const auto& [glob, own] : LayerRecipesOf(options).layers) {
+    if (filter.speeds) CheckSpeeds(*filter.speeds, own);
+    filter.recipes.emplace_back(glob, own);
   }
   return filter;
 }

@@ -47,10 +47,23 @@ void AddElements(const CastLimits& format, const float* x, const float* code,
   }
 }
 
+void AddLine(double signal, double noise, CastStatistics* sums) {
+  if (signal == 0) return;
+  sums->lines += 1;
+  sums->line_noise += std::min(noise / signal, 1.0);
+}
+
+// Adds the sums of a whole row.
+void AddRow(const CastStatistics& row, CastStatistics* sums) {
+  sums->Add(row);
+  AddLine(row.signal, row.noise, sums);
+}
+
 void WriteStatistics(KernelContext& ctx, const CastStatistics& all) {
-  const double numbers[] = {
-      all.elements, all.zeros, all.flushed, all.saturated, all.not_finite,
-      all.signal,   all.noise, all.amax,    all.least,     all.scale};
+  const double numbers[] = {all.elements,  all.zeros,      all.flushed,
+                            all.saturated, all.not_finite, all.signal,
+                            all.noise,     all.lines,      all.line_noise,
+                            all.amax,      all.least,      all.scale};
   static_assert(std::size(numbers) == CastStatistics::kNumbers);
   Tensor y = ctx.Out(0, DType::kDouble, {CastStatistics::kNumbers});
   std::ranges::copy(numbers, y.data<double>());
@@ -84,8 +97,10 @@ void MeasureCast(KernelContext& ctx) {
                      spread.data());
       }
       decode(codes + i * n, code.data(), n);
+      CastStatistics row;
       AddElements(format, x.data<float>() + i * n, code.data(), spread.data(),
-                  n, &part);
+                  n, &row);
+      AddRow(row, &part);
     }
   });
   CastStatistics all;
@@ -99,20 +114,33 @@ void MeasureCast(KernelContext& ctx) {
 void MeasureProduct(KernelContext& ctx) {
   const Tensor &x = ctx.In(0), &y = ctx.In(1);
   Check(x.dtype() == DType::kFloat && y.dtype() == DType::kFloat &&
-            x.shape() == y.shape(),
-        "[", ctx.Where(), "] expected floats of one shape, got ",
+            x.shape() == y.shape() && x.rank() > 0,
+        "[", ctx.Where(), "] expected floats of one shape with rows, got ",
         Name(x.dtype()), ToString(x.shape()), " and ", Name(y.dtype()),
         ToString(y.shape()));
   constexpr CastLimits kUnlimited = {std::numeric_limits<float>::infinity(), 1};
   constexpr float kOne = 1;
   CastStatistics all;
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const float number = y.data<float>()[i];
-    if (std::isfinite(number)) {
-      AddElements(kUnlimited, x.data<float>() + i, &number, &kOne, 1, &all);
-    } else {
-      all.not_finite += 1;
+  const int64_t n = x.shape().back();
+  std::vector<CastStatistics> columns(static_cast<size_t>(n));
+  for (int64_t begin = 0; begin < x.size(); begin += n) {
+    CastStatistics row;
+    for (int64_t j = 0; j < n; ++j) {
+      CastStatistics one;
+      const float number = y.data<float>()[begin + j];
+      if (std::isfinite(number)) {
+        AddElements(kUnlimited, x.data<float>() + begin + j, &number, &kOne, 1,
+                    &one);
+      } else {
+        one.not_finite += 1;
+      }
+      row.Add(one);
+      columns[static_cast<size_t>(j)].Add(one);
     }
+    AddRow(row, &all);
+  }
+  for (const CastStatistics& column : columns) {
+    AddLine(column.signal, column.noise, &all);
   }
   all.elements = static_cast<double>(x.size());
   WriteStatistics(ctx, all);

@@ -20,6 +20,34 @@ namespace {
 // Half a step beyond the largest code.
 float Limit(DType format) { return format == DType::kE4M3 ? 464.f : 61440.f; }
 
+// Adds the ratios of lines: rows of `row` elements. `errors`, `squares`: of
+// each element.
+void AddLines(const std::vector<double>& errors,
+              const std::vector<double>& squares, int64_t row,
+              CastStatistics* all) {
+  const auto n = static_cast<size_t>(row);
+  for (size_t begin = 0; n > 0 && begin < squares.size(); begin += n) {
+    double signal = 0, noise = 0;
+    for (size_t i = begin; i < begin + n; ++i) {
+      signal += squares[i];
+      noise += errors[i];
+    }
+    all->lines += signal > 0;
+    if (signal > 0) all->line_noise += noise > signal ? 1 : noise / signal;
+  }
+}
+
+// The columns one behind the other.
+std::vector<double> Columns(const std::vector<double>& rows, int64_t n) {
+  std::vector<double> columns;
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = j; i < std::ssize(rows); i += n) {
+      columns.push_back(rows[static_cast<size_t>(i)]);
+    }
+  }
+  return columns;
+}
+
 // `scale` has one element, or one for each row of x.
 CastStatistics StatisticsByLoop(const Tensor& x, const Tensor& q,
                                 const Tensor& scale, DType format) {
@@ -28,6 +56,8 @@ CastStatistics StatisticsByLoop(const Tensor& x, const Tensor& q,
     all.scale = std::max(all.scale, DoubleAt(scale, i));
   }
   const Tensor codes = ConvertTo(q, DType::kFloat);
+  const auto size = static_cast<size_t>(x.size());
+  std::vector<double> errors(size), squares(size);
   const int64_t row = x.rank() > 0 && x.size() > 0 ? x.shape().back() : 1;
   for (int64_t i = 0; i < x.size(); ++i) {
     const double v = DoubleAt(x, i);
@@ -39,14 +69,16 @@ CastStatistics StatisticsByLoop(const Tensor& x, const Tensor& q,
       continue;
     }
     const double error = v - static_cast<float>(code * s);
-    all.signal += v * v;
-    all.noise += error * error;
+    const auto at = static_cast<size_t>(i);
+    all.signal += squares[at] = v * v;
+    all.noise += errors[at] = error * error;
     all.zeros += v == 0;
     all.flushed += v != 0 && code == 0;
     all.saturated += std::fabs(v) > Limit(format) * s;
     all.amax = std::max(all.amax, std::fabs(v));
     if (v != 0) all.least = std::min(all.least, std::fabs(v));
   }
+  AddLines(errors, squares, row, &all);
   return all;
 }
 
@@ -58,9 +90,11 @@ void ExpectNumbers(const Tensor& y, const CastStatistics& expected) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(numbers[i], counts[i]) << i;
   EXPECT_NEAR(numbers[5], expected.signal, 1e-12 * expected.signal);
   EXPECT_NEAR(numbers[6], expected.noise, 1e-12 * expected.noise);
-  EXPECT_EQ(numbers[7], expected.amax);
-  EXPECT_EQ(numbers[8], expected.least);
-  EXPECT_EQ(numbers[9], expected.scale);
+  EXPECT_EQ(numbers[7], expected.lines);
+  EXPECT_NEAR(numbers[8], expected.line_noise, 1e-12 * expected.line_noise);
+  EXPECT_EQ(numbers[9], expected.amax);
+  EXPECT_EQ(numbers[10], expected.least);
+  EXPECT_EQ(numbers[11], expected.scale);
 }
 
 void ExpectStatistics(const Tensor& x, const Tensor& q, const Tensor& scale,
@@ -145,6 +179,8 @@ TEST(ProductStatistics, AreThoseOfALoop) {
       for (int64_t i = 0; i < y.size(); ++i) y.data<float>()[i] *= 1.01f;
       if (y.size() > 8) y.data<float>()[8] = special;
       CastStatistics expected;
+      const auto size = static_cast<size_t>(x.size());
+      std::vector<double> errors(size), squares(size);
       for (int64_t i = 0; i < x.size(); ++i) {
         const double v = DoubleAt(x, i), other = DoubleAt(y, i);
         expected.elements += 1;
@@ -152,13 +188,18 @@ TEST(ProductStatistics, AreThoseOfALoop) {
           expected.not_finite += 1;
           continue;
         }
-        expected.signal += v * v;
-        expected.noise += (v - other) * (v - other);
+        const auto at = static_cast<size_t>(i);
+        expected.signal += squares[at] = v * v;
+        expected.noise += errors[at] = (v - other) * (v - other);
         expected.zeros += v == 0;
         expected.flushed += v != 0 && other == 0;
         expected.amax = std::max(expected.amax, std::fabs(v));
         if (v != 0) expected.least = std::min(expected.least, std::fabs(v));
       }
+      AddLines(errors, squares, x.shape().back(), &expected);
+      AddLines(Columns(errors, x.shape().back()),
+               Columns(squares, x.shape().back()),
+               std::ssize(errors) / x.shape().back(), &expected);
       ExpectNumbers(RunNode("ProductStatistics", {x, y}, {}, 1, kDomain)[0],
                     expected);
       ExpectNumbers(RunBody("ProductStatistics", {x, y}, {}, 1)[0], expected);
@@ -190,6 +231,11 @@ TEST(CastStatistics, PartsMakeAWhole) {
   EXPECT_EQ(a.Share(a.saturated), 0.05);
   EXPECT_DOUBLE_EQ(a.Sqnr(), 10);
   EXPECT_DOUBLE_EQ(a.RangeBits(), std::log2(12));
+  a.lines = 3, a.line_noise = 0.5;
+  b.lines = 2, b.line_noise = 0;
+  b.Add(a);
+  EXPECT_DOUBLE_EQ(b.LineSqnr(), 10);
+  EXPECT_EQ(CastStatistics{}.LineSqnr(), kInfinity);
   EXPECT_EQ(CastStatistics{}.Share(0), 0);
   EXPECT_EQ(CastStatistics{}.RangeBits(), 0);
   EXPECT_EQ(CastStatistics{}.Sqnr(), kInfinity);

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "onnx_fp8/sensitivity.h"
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/printable.h"
+#include "cli/commands/commands.h"
+#include "cli/interrupt.h"
+#include "cli/json_line.h"
+#include "cli/output.h"
+#include "cli/report/progress.h"
+#include "cli/report/text.h"
+#include "onnx_fp8/recipe_text.h"
+#include "training/run/session_options.h"
+
+namespace onnx_fp8 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Option kSensitivityOptions[] = {
+    {"Own", "recipes", OptionKind::kList,
+     "recipes to compare, the preferred one first, each with its overrides, as "
+     "in tensorwise,rowwise,go:dyn_row_e5m2_p2,mxfp8",
+     "tensorwise,rowwise,blockwise,mxfp8"},
+    {"Own", "sqnr", OptionKind::kNumber,
+     "dB: the least SQNR of a product in FP8", "20"},
+    {"Own",
+     "batches",
+     OptionKind::kInt,
+     "batches to measure",
+     "4",
+     {.min = 1, .max = 4096}},
+    {"Own", "no_losses", OptionKind::kSwitch,
+     "leave out the loss with one layer in FP8 at a time, which runs the model "
+     "for each layer and recipe"},
+};
+
+CommandHelp SensitivityHelp() {
+  return WithSession(
+      {"sensitivity",
+       "Which layers stand which FP8 recipe: the noise of each product and the "
+       "change of the loss, measured on some batches. `out` is a recipe for "
+       "each layer, which `recipe` takes.",
+       {{"Options", {"Model", "Own", "Weights", "Output", "JSON", "Machine"}},
+        {"Data", {"data", "Samples"}}},
+       {"onnx-fp8 sensitivity gpt.onnx --data train.bin --seq-len 128 --loss "
+        "cross_entropy -o recipe.json",
+        "onnx-fp8 sensitivity model.onnx --data train.npz --loss mse "
+        "--recipes tensorwise,rowwise --sqnr 25 --json"}});
+}
+
+// A word with a colon overrides an item of the recipe before it.
+std::vector<NamedRecipe> RecipesOf(const std::vector<std::string>& words) {
+  std::vector<std::string> texts;
+  for (const std::string& word : words) {
+    if (word.find(':') != std::string::npos && !texts.empty()) {
+      texts.back() += "," + word;
+    } else {
+      texts.push_back(word);
+    }
+  }
+  std::vector<NamedRecipe> recipes;
+  for (const std::string& text : texts) {
+    recipes.push_back(
+        {text, Blame("recipes", [&] { return ParseRecipe(text); })});
+  }
+  return recipes;
+}
+
+// Shows the progress, and ends the measurement at Ctrl-C.
+class Watch {
+ public:
+  bool Goes(int64_t done, int64_t total) {
+    std::chrono::duration<double> seconds = Clock::now() - begin_;
+    const double left = done > 0 ? seconds.count() / static_cast<double>(done) *
+                                       static_cast<double>(total - done)
+                                 : -1;
+    progress_.Case({"recipes and layers", static_cast<size_t>(done + 1),
+                    static_cast<size_t>(total), left});
+    return !Interrupted();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Progress progress_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+// Data as the model takes it.
+Dataset DataFor(const Flags& flags, const SessionOptions& options) {
+  const auto session = TrainingSession::Create(options);
+  Notes(session->Notes());
+  const DataLayout layout =
+      LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
+  DatasetSpec spec =
+      MakeDatasetSpec(flags.List("data"), layout, options.budgets);
+  spec.shuffle = true;
+  spec.drop_last = true;
+  return Dataset(spec);
+}
+
+// The recipe in the words of the command line, or its items.
+std::string NameOf(const Recipe& recipe,
+                   const std::vector<NamedRecipe>& recipes) {
+  for (const NamedRecipe& named : recipes) {
+    if (named.recipe == recipe) return named.name;
+  }
+  return RecipeText(recipe);
+}
+
+Json RecipeFile(const Sensitivity& result) {
+  Json layers = Json::object();
+  for (const LayerSensitivity& layer : result.layers) {
+    layers[layer.fqn] = RecipeText(layer.chosen);
+  }
+  return {{"recipe", "off"}, {"layers", layers}};
+}
+
+// Null: no noise.
+Json DecibelsJson(double sqnr) {
+  return std::isfinite(sqnr) ? Json(sqnr) : Json();
+}
+
+Json ToJson(const Sensitivity& result,
+            const std::vector<NamedRecipe>& recipes) {
+  Json layers = Json::array();
+  for (const LayerSensitivity& layer : result.layers) {
+    Json trials = Json::array();
+    for (size_t i = 0; i < recipes.size(); ++i) {
+      Json trial = {{"recipe", recipes[i].name}, {"products", Json::object()}};
+      for (const ProductNoise& product : layer.trials[i].products) {
+        trial["products"][product.gemm] = {
+            {"sqnr", DecibelsJson(product.sqnr)},
+            {"operand", product.operand},
+            {"operand_sqnr", DecibelsJson(product.operand_sqnr)}};
+      }
+      if (layer.trials[i].loss_change) {
+        trial["loss_change"] = *layer.trials[i].loss_change;
+      }
+      trials.push_back(trial);
+    }
+    layers.push_back({{"fqn", layer.fqn},
+                      {"trials", trials},
+                      {"chosen", NameOf(layer.chosen, recipes)},
+                      {"reason", layer.reason}});
+  }
+  return layers;
+}
+
+std::string Decibels(double sqnr) {
+  return std::isfinite(sqnr) ? Fixed(sqnr, 1) : "no noise";
+}
+
+void Print(const Sensitivity& result, const std::vector<NamedRecipe>& recipes) {
+  Out() << "SQNR in dB of each layer's products, with the noise of their own "
+           "operands alone\n";
+  Table table(
+      {"layer", "recipe", "forward", "dgrad", "wgrad", "loss change", ""});
+  for (const LayerSensitivity& layer : result.layers) {
+    for (size_t i = 0; i < recipes.size(); ++i) {
+      const LayerTrial& trial = layer.trials[i];
+      std::vector<std::string> cells = {i == 0 ? layer.fqn : "",
+                                        recipes[i].name};
+      for (const char* gemm : {"forward", "dgrad", "wgrad"}) {
+        auto at = std::ranges::find(trial.products, gemm, &ProductNoise::gemm);
+        cells.push_back(at == trial.products.end() ? "-" : Decibels(at->sqnr));
+      }
+      cells.push_back(trial.loss_change ? Number(*trial.loss_change, 3) : "-");
+      cells.push_back(layer.chosen == recipes[i].recipe ? "chosen" : "");
+      table.Row(cells);
+    }
+  }
+  table.Print(Out());
+  for (const LayerSensitivity& layer : result.layers) {
+    if (layer.reason.empty()) continue;
+    Out() << Printable(Concat(layer.fqn, ": ", NameOf(layer.chosen, recipes),
+                              ", because ", layer.reason))
+          << "\n";
+  }
+}
+
+}  // namespace
+
+int SensitivityCommand(const Arguments& arguments) {
+  Flags flags(SensitivityHelp(), kSensitivityOptions);
+  if (!flags.Parse(arguments)) return 0;
+  flags.Require({"MODEL", "data", "loss"});
+  for (const char* other : {"recipe", "recipe_for"}) {
+    if (!flags.Given(other)) continue;
+    throw OptionError(Concat(Reference(other),
+                             " does not go with `recipes`, which names the "
+                             "recipes to compare"));
+  }
+  ApplyMachine(flags);
+  const std::string out = flags.Text("out");
+  if (!out.empty()) {
+    const auto folder = std::filesystem::absolute(out).parent_path();
+    Check(IsFolder(folder), "[", out, "] can't be written: there is no folder ",
+          folder.string());
+    if (!out.ends_with(".json")) {
+      throw OptionError("`out`: expected the name of a .json file, got " + out);
+    }
+  }
+  Watch watch;
+  SensitivitySpec spec;
+  spec.options = SessionOptionsOf(flags, flags.Text("MODEL"));
+  spec.recipes = RecipesOf(flags.List("recipes"));
+  spec.sqnr = flags.Real("sqnr");
+  spec.batches = flags.Int("batches");
+  spec.losses = !flags.On("no_losses");
+  spec.progress = [&](int64_t done, int64_t total) {
+    return watch.Goes(done, total);
+  };
+  const Dataset data = DataFor(flags, spec.options);
+  Notes(data.notes());
+  CatchInterrupts();
+  const std::optional<Sensitivity> result = MeasureSensitivity(spec, data);
+  if (!result) return kInterrupted;
+  if (!out.empty())
+    WriteFileAtomically(out, RecipeFile(*result).dump(1) + "\n");
+  if (flags.On("json")) {
+    Json json = {{"sqnr", spec.sqnr}};
+    if (spec.losses) json["loss"] = result->loss;
+    json["layers"] = ToJson(*result, spec.recipes);
+    if (!out.empty()) json["out"] = out;
+    Out() << JsonLine(json);
+    return 0;
+  }
+  Print(*result, spec.recipes);
+  if (!out.empty()) {
+    Out() << Printable(out) << ": recipes of " << result->layers.size()
+          << " layers, for --recipe\n";
+  }
+  return 0;
+}
+
+}  // namespace onnx_fp8
