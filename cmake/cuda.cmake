@@ -245,12 +245,21 @@ if(fma)
   set(fma -mfma)
 endif()
 
+# Pages without access lie around each allocation of the emulated device, and
+# UBSan knows the bounds of arrays in shared memory and on the stack. ASan's call
+# at each access of a kernel would double the time of the tests; it checks all
+# other code. The checked program checks each access of a kernel, byte by byte.
+add_library(kernel_checks INTERFACE)
+target_compile_options(kernel_checks INTERFACE
+  $<$<BOOL:${ONNX_FP8_SANITIZE}>:-fno-sanitize=address>)
+
 # emulated_program(NAME <flags of kernels>...)
 function(emulated_program name)
   add_library(${name}_kernels OBJECT ${cuda_wrappers})
   combine(${name}_kernels ${cuda_wrappers})
   target_compile_options(${name}_kernels PRIVATE -O1 ${fma} ${ARGN})
-  target_link_libraries(${name}_kernels PRIVATE emulated_flags providers)
+  target_link_libraries(${name}_kernels PRIVATE emulated_flags providers
+    kernel_checks)
   # The linker takes the first of two copies of an inline function, which should
   # be the one without checks.
   add_executable(${name} $<TARGET_OBJECTS:cuda_emulation>

@@ -26,17 +26,15 @@ struct ProductNoise {
   double operand_sqnr = 0;  // likewise
 };
 
-// A layer under one recipe.
+// A layer that runs in FP8 alone, under one recipe.
 struct LayerTrial {
   std::vector<ProductNoise> products;  // forward, dgrad, wgrad; those in FP8
-  // The loss if this layer's forward alone runs in FP8, less the loss in high
-  // precision; nullopt: not measured.
-  std::optional<double> loss_change;
+  double loss_change = 0;  // the loss less the loss in high precision
 };
 
 struct LayerSensitivity {
   std::string fqn;                 // of its weight
-  std::vector<LayerTrial> trials;  // by recipe
+  std::vector<LayerTrial> trials;  // by recipe, as far as they were tried
   Recipe chosen;                   // off: no product in FP8
   std::string reason;              // why the first recipe was not chosen
 };
@@ -46,28 +44,28 @@ struct Sensitivity {
   std::vector<LayerSensitivity> layers;
 };
 
-struct NamedRecipe {
+struct ComparedRecipe {
   std::string name;  // for people
   Recipe recipe;
 };
 
 struct SensitivitySpec {
   SessionOptions options;  // its recipe and filter.recipes do not count
-  std::vector<NamedRecipe> recipes;  // the preferred one first
-  double sqnr = 20;                  // in dB, of each product
+  std::vector<ComparedRecipe> recipes;  // the preferred one first
+  double sqnr = 20;                     // in dB, of each product
   int64_t batches = 4;
-  bool losses = true;  // measure LayerTrial::loss_change
+  bool first_only = false;  // try no recipe after the one that is chosen
   // Gets the number of trials that are done and their total. False ends the
   // measurement: MeasureSensitivity returns nullopt.
   std::function<bool(int64_t, int64_t)> progress = {};
 };
 
-// Runs the first batches of the data under each recipe, and then with one layer
-// in FP8 at a time, and chooses for each layer the first recipe under which all
-// of its products have the SQNR. If there is none, it takes the recipe under
-// which most of them have it, and runs the others in high precision. Errors:
-// TrainingSession's; a recipe with delayed or static scales; a model without a
-// layer in FP8.
+// Computes the gradients of the first batches with one layer in FP8 at a time,
+// under each recipe, and chooses for each layer the first recipe under which
+// all of its products have the SQNR. If there is none, it takes the recipe
+// under which most of them have it, and runs the others in high precision.
+// Memory: a copy of the batches beside a session. Errors: TrainingSession's; a
+// recipe with delayed or static scales; a model without a layer in FP8.
 std::optional<Sensitivity> MeasureSensitivity(const SensitivitySpec& spec,
                                               const Dataset& data);
 

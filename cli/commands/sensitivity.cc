@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "onnx_fp8/sensitivity.h"
-
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -9,11 +7,10 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "cli/choose_recipes.h"
 #include "cli/commands/commands.h"
-#include "cli/interrupt.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
-#include "cli/report/progress.h"
 #include "cli/report/text.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/run/session_options.h"
@@ -27,7 +24,7 @@ const Option kSensitivityOptions[] = {
     {"Own", "recipes", OptionKind::kList,
      "recipes to compare, the preferred one first, each with its overrides, as "
      "in tensorwise,rowwise,go:dyn_row_e5m2_p2,mxfp8",
-     "tensorwise,rowwise,blockwise,mxfp8"},
+     kComparedRecipes},
     {"Own", "sqnr", OptionKind::kNumber,
      "dB: the least SQNR of a product in FP8", "20"},
     {"Own",
@@ -36,9 +33,8 @@ const Option kSensitivityOptions[] = {
      "batches to measure",
      "4",
      {.min = 1, .max = 4096}},
-    {"Own", "no_losses", OptionKind::kSwitch,
-     "leave out the loss with one layer in FP8 at a time, which runs the model "
-     "for each layer and recipe"},
+    {"Own", "first_only", OptionKind::kSwitch,
+     "try no recipe for a layer after the one that it gets"},
 };
 
 CommandHelp SensitivityHelp() {
@@ -55,44 +51,6 @@ CommandHelp SensitivityHelp() {
         "--recipes tensorwise,rowwise --sqnr 25 --json"}});
 }
 
-// A word with a colon overrides an item of the recipe before it.
-std::vector<NamedRecipe> RecipesOf(const std::vector<std::string>& words) {
-  std::vector<std::string> texts;
-  for (const std::string& word : words) {
-    if (word.find(':') != std::string::npos && !texts.empty()) {
-      texts.back() += "," + word;
-    } else {
-      texts.push_back(word);
-    }
-  }
-  std::vector<NamedRecipe> recipes;
-  for (const std::string& text : texts) {
-    recipes.push_back(
-        {text, Blame("recipes", [&] { return ParseRecipe(text); })});
-  }
-  return recipes;
-}
-
-// Shows the progress, and ends the measurement at Ctrl-C.
-class Watch {
- public:
-  bool Goes(int64_t done, int64_t total) {
-    std::chrono::duration<double> seconds = Clock::now() - begin_;
-    const double left = done > 0 ? seconds.count() / static_cast<double>(done) *
-                                       static_cast<double>(total - done)
-                                 : -1;
-    progress_.Case({"recipes and layers", static_cast<size_t>(done + 1),
-                    static_cast<size_t>(total), left});
-    return !Interrupted();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  Progress progress_;
-  Clock::time_point begin_ = Clock::now();
-};
-
 // Data as the model takes it.
 Dataset DataFor(const Flags& flags, const SessionOptions& options) {
   const auto session = TrainingSession::Create(options);
@@ -104,15 +62,6 @@ Dataset DataFor(const Flags& flags, const SessionOptions& options) {
   spec.shuffle = true;
   spec.drop_last = true;
   return Dataset(spec);
-}
-
-// The recipe in the words of the command line, or its items.
-std::string NameOf(const Recipe& recipe,
-                   const std::vector<NamedRecipe>& recipes) {
-  for (const NamedRecipe& named : recipes) {
-    if (named.recipe == recipe) return named.name;
-  }
-  return RecipeText(recipe);
 }
 
 Json RecipeFile(const Sensitivity& result) {
@@ -129,11 +78,11 @@ Json DecibelsJson(double sqnr) {
 }
 
 Json ToJson(const Sensitivity& result,
-            const std::vector<NamedRecipe>& recipes) {
+            const std::vector<ComparedRecipe>& recipes) {
   Json layers = Json::array();
   for (const LayerSensitivity& layer : result.layers) {
     Json trials = Json::array();
-    for (size_t i = 0; i < recipes.size(); ++i) {
+    for (size_t i = 0; i < layer.trials.size(); ++i) {
       Json trial = {{"recipe", recipes[i].name}, {"products", Json::object()}};
       for (const ProductNoise& product : layer.trials[i].products) {
         trial["products"][product.gemm] = {
@@ -141,9 +90,7 @@ Json ToJson(const Sensitivity& result,
             {"operand", product.operand},
             {"operand_sqnr", DecibelsJson(product.operand_sqnr)}};
       }
-      if (layer.trials[i].loss_change) {
-        trial["loss_change"] = *layer.trials[i].loss_change;
-      }
+      trial["loss_change"] = layer.trials[i].loss_change;
       trials.push_back(trial);
     }
     layers.push_back({{"fqn", layer.fqn},
@@ -158,13 +105,13 @@ std::string Decibels(double sqnr) {
   return std::isfinite(sqnr) ? Fixed(sqnr, 1) : "no noise";
 }
 
-void Print(const Sensitivity& result, const std::vector<NamedRecipe>& recipes) {
-  Out() << "SQNR in dB of each layer's products, with the noise of their own "
-           "operands alone\n";
+void Print(const Sensitivity& result,
+           const std::vector<ComparedRecipe>& recipes) {
+  Out() << "SQNR in dB of the products of each layer, the only one in FP8\n";
   Table table(
       {"layer", "recipe", "forward", "dgrad", "wgrad", "loss change", ""});
   for (const LayerSensitivity& layer : result.layers) {
-    for (size_t i = 0; i < recipes.size(); ++i) {
+    for (size_t i = 0; i < layer.trials.size(); ++i) {
       const LayerTrial& trial = layer.trials[i];
       std::vector<std::string> cells = {i == 0 ? layer.fqn : "",
                                         recipes[i].name};
@@ -172,7 +119,7 @@ void Print(const Sensitivity& result, const std::vector<NamedRecipe>& recipes) {
         auto at = std::ranges::find(trial.products, gemm, &ProductNoise::gemm);
         cells.push_back(at == trial.products.end() ? "-" : Decibels(at->sqnr));
       }
-      cells.push_back(trial.loss_change ? Number(*trial.loss_change, 3) : "-");
+      cells.push_back(Number(trial.loss_change, 3));
       cells.push_back(layer.chosen == recipes[i].recipe ? "chosen" : "");
       table.Row(cells);
     }
@@ -180,9 +127,7 @@ void Print(const Sensitivity& result, const std::vector<NamedRecipe>& recipes) {
   table.Print(Out());
   for (const LayerSensitivity& layer : result.layers) {
     if (layer.reason.empty()) continue;
-    Out() << Printable(Concat(layer.fqn, ": ", NameOf(layer.chosen, recipes),
-                              ", because ", layer.reason))
-          << "\n";
+    Out() << Printable(ReasonText(layer, recipes)) << "\n";
   }
 }
 
@@ -208,26 +153,20 @@ int SensitivityCommand(const Arguments& arguments) {
       throw OptionError("`out`: expected the name of a .json file, got " + out);
     }
   }
-  Watch watch;
   SensitivitySpec spec;
   spec.options = SessionOptionsOf(flags, flags.Text("MODEL"));
-  spec.recipes = RecipesOf(flags.List("recipes"));
-  spec.sqnr = flags.Real("sqnr");
+  spec.recipes = ComparedRecipesOf("recipes", flags.List("recipes"));
+  spec.sqnr = flags.Number("sqnr");
   spec.batches = flags.Int("batches");
-  spec.losses = !flags.On("no_losses");
-  spec.progress = [&](int64_t done, int64_t total) {
-    return watch.Goes(done, total);
-  };
+  spec.first_only = flags.On("first_only");
   const Dataset data = DataFor(flags, spec.options);
   Notes(data.notes());
-  CatchInterrupts();
-  const std::optional<Sensitivity> result = MeasureSensitivity(spec, data);
+  const std::optional<Sensitivity> result = MeasureAndShow(spec, data);
   if (!result) return kInterrupted;
   if (!out.empty())
     WriteFileAtomically(out, RecipeFile(*result).dump(1) + "\n");
   if (flags.On("json")) {
-    Json json = {{"sqnr", spec.sqnr}};
-    if (spec.losses) json["loss"] = result->loss;
+    Json json = {{"sqnr", spec.sqnr}, {"loss", result->loss}};
     json["layers"] = ToJson(*result, spec.recipes);
     if (!out.empty()) json["out"] = out;
     Out() << JsonLine(json);

@@ -8,6 +8,7 @@
 #include "base/joined.h"
 #include "base/number_text.h"
 #include "base/printable.h"
+#include "cli/choose_recipes.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
@@ -23,6 +24,7 @@
 #include "collectives/agreement.h"
 #include "data/data_files.h"
 #include "onnx_fp8/option_names.h"
+#include "onnx_fp8/recipe_text.h"
 #include "onnx_fp8/trainer.h"
 #include "optimizers/own_optimizer.h"
 #include "training/make_provider.h"
@@ -93,6 +95,7 @@ class TrainCommand {
     if (IsFirst()) ReadFolder();
     if (world_) world_->Barrier();
     if (!IsFirst()) ReadFolder();
+    if (AutoSqnr(flags_.Text("recipe"))) ChooseRecipes();
     CreateSession();
     OpenData();
     CompareRanks();
@@ -148,7 +151,12 @@ class TrainCommand {
   FileMarks MarksOfFiles() const;
   // Says which of them have changed. Errors: other scales.
   void CompareFiles(const FileMarks& before) const;
+  // Measures for `recipe` auto, and sets `recipe_for`. Errors: several ranks, a
+  // run that goes on.
+  void ChooseRecipes();
   void CreateSession();
+  // All samples that the flags name, in the run's order.
+  DatasetSpec TrainingData(const DataLayout& layout) const;
   void OpenData();
   // Errors: the model takes batches of another size.
   int64_t ValBatchSize() const;
@@ -230,6 +238,7 @@ void TrainCommand::CheckOptions() const {
 SessionOptions TrainCommand::MakeOptions() const {
   OptionSet options = flags_;
   if (has_scales_) options.Forget("scales");
+  if (AutoSqnr(options.Text("recipe"))) options.Set("recipe", "off");
   return SessionOptionsOf(options, model_);
 }
 
@@ -358,6 +367,40 @@ void TrainCommand::ShareFolder() {
   if (!IsFirst()) folder_.Share();
 }
 
+void TrainCommand::ChooseRecipes() {
+  if (world_ || flags_.On("resume")) {
+    throw OptionError(
+        Concat("`recipe` auto measures in a new run of one process: give ",
+               world_ ? "the ranks" : "a run that goes on",
+               " a file of `sensitivity()`"));
+  }
+  if (host_ && host_->data.source) {
+    throw OptionError(
+        "`recipe` auto reads the first batches twice: expected `data` in files "
+        "or arrays, got batches that come once");
+  }
+  SensitivitySpec spec;
+  spec.options = MakeOptions();
+  if (host_) spec.options.before_plan = {};
+  spec.recipes = ComparedRecipesOf("recipe", SplitWords(kComparedRecipes, ','));
+  spec.sqnr = *AutoSqnr(flags_.Text("recipe"));
+  spec.batches = 1;
+  spec.first_only = true;
+  const auto session = TrainingSession::Create(spec.options);
+  const Dataset data(TrainingData(
+      LayOutData(session->Inputs(), session->Loss(), DataOf(flags_))));
+  const std::optional<Sensitivity> result = MeasureAndShow(spec, data);
+  if (!result) throw Interruption("interrupted: no step is done");
+  std::vector<std::string> words = flags_.List("recipe_for");
+  for (const LayerSensitivity& layer : result->layers) {
+    words.push_back(layer.fqn + "=" + RecipeText(layer.chosen));
+    if (!layer.reason.empty()) Note(ReasonText(layer, spec.recipes));
+  }
+  Note(RecipeCounts(*result, spec.recipes));
+  flags_.Set("recipe", "off");
+  flags_.Set("recipe_for", words);
+}
+
 void TrainCommand::CreateSession() {
   bool restores = flags_.On("resume") && folder_.HasCheckpoint();
   SessionOptions options = MakeOptions();
@@ -390,17 +433,21 @@ void TrainCommand::CreateSession() {
   CheckNames(*session_);
 }
 
-void TrainCommand::OpenData() {
-  spec_.layout =
-      LayOutData(session_->Inputs(), session_->Loss(), DataOf(flags_));
-  Budgets budgets = BudgetsOf(flags_);
-  DatasetSpec files = MakeDatasetSpec(files_, spec_.layout, budgets);
+DatasetSpec TrainCommand::TrainingData(const DataLayout& layout) const {
+  DatasetSpec files = MakeDatasetSpec(files_, layout, BudgetsOf(flags_));
   files.shuffle = !flags_.On("no_shuffle");
   files.weights = DataWeightsOf(flags_);
   files.shuffle_block = flags_.Int("shuffle_block");
   files.seed = static_cast<uint64_t>(flags_.Int("seed"));
   files.drop_last = true;
   if (host_) host_->data.GiveTo(&files);
+  return files;
+}
+
+void TrainCommand::OpenData() {
+  spec_.layout =
+      LayOutData(session_->Inputs(), session_->Loss(), DataOf(flags_));
+  DatasetSpec files = TrainingData(spec_.layout);
   if (ranks_) {
     const bool shares = ranks_->mesh().data_ranks() > 1;
     Check(!shares || !spec_.layout.fixed_batch, "[", model_,
@@ -413,7 +460,8 @@ void TrainCommand::OpenData() {
   data_.emplace(files);
   NoteFirst(data_->notes());
   if (!val_files_.empty() && (IsFirst() || SharesState())) {
-    DatasetSpec spec = MakeDatasetSpec(val_files_, spec_.layout, budgets);
+    DatasetSpec spec =
+        MakeDatasetSpec(val_files_, spec_.layout, BudgetsOf(flags_));
     if (flags_.Has("val_batch_size")) spec.batch_size = ValBatchSize();
     if (host_) host_->val_data.GiveTo(&spec);
     validation_.emplace(spec);

@@ -263,7 +263,9 @@ const Option kOptions[] = {
 
     Row("Recipe", "recipe", kText,
         "how linear layers run in FP8: {}, with overrides as in "
-        "rowwise,go:dyn_row_e5m2_p2, or a .json file; `recipes()` explains",
+        "rowwise,go:dyn_row_e5m2_p2, or a .json file; `recipes()` explains. "
+        "`train()` also takes auto:sqnr=20, which measures the layers "
+        "first",
         "off", {.names = RecipePresetNames}),
     Row("Recipe", "recipe_for", kWords,
         "PATTERN=RECIPE: another recipe for the layers that match; the first "

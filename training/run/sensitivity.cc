@@ -133,7 +133,7 @@ std::string NoiseText(const LayerTrial& trial, double sqnr) {
 
 void Choose(const SensitivitySpec& spec, LayerSensitivity* layer) {
   std::string reason;
-  for (size_t i = 0; i < spec.recipes.size(); ++i) {
+  for (size_t i = 0; i < layer->trials.size(); ++i) {
     const LayerTrial& trial = layer->trials[i];
     if (Holds(trial, spec.sqnr)) {
       layer->chosen = spec.recipes[i].recipe;
@@ -164,102 +164,93 @@ class Trials {
       : spec_(spec), options_(spec.options) {
     options_.filter.recipes.clear();
     options_.model_only = true;
+    options_.profile.clear();
+    options_.timeline.clear();
+    options_.dump_passes.clear();
     for (int64_t i = 0; i < spec.batches; ++i) {
       batches_.push_back(data.Batch(i));
     }
   }
 
   std::optional<Sensitivity> Run() {
-    total_ = std::ssize(spec_.recipes) + (spec_.losses ? 1 : 0);
-    for (const NamedRecipe& named : spec_.recipes) {
-      if (!Goes()) return std::nullopt;
-      AddNoise(named.recipe);
+    FindLayers();
+    const auto recipes = std::ssize(spec_.recipes);
+    total_ = 1 + recipes * std::ssize(result_.layers);
+    if (!Goes(0)) return std::nullopt;
+    result_.loss = Measure("", Recipe()).loss;
+    for (LayerSensitivity& layer : result_.layers) {
+      for (int64_t i = 0; i < recipes; ++i) {
+        if (!Goes(1)) return std::nullopt;
+        if (!AddTrial(spec_.recipes[static_cast<size_t>(i)].recipe, &layer)) {
+          continue;
+        }
+        done_ += recipes - i - 1;
+        break;
+      }
+      Choose(spec_, &layer);
     }
-    Check(!result_.layers.empty(), "[", spec_.options.model,
-          "] expected a layer that runs in FP8 under one of the recipes, got "
-          "none");
-    if (spec_.losses && !AddLosses()) return std::nullopt;
-    for (LayerSensitivity& layer : result_.layers) Choose(spec_, &layer);
     return std::move(result_);
   }
 
  private:
-  // Reports a trial, which begins.
-  bool Goes() { return !spec_.progress || spec_.progress(done_++, total_); }
-
-  LayerSensitivity& LayerOf(const std::string& fqn) {
-    auto at = std::ranges::find(result_.layers, fqn, &LayerSensitivity::fqn);
-    if (at != result_.layers.end()) return *at;
-    LayerSensitivity& layer = result_.layers.emplace_back();
-    layer.fqn = fqn;
-    layer.trials.resize(spec_.recipes.size());
-    return layer;
-  }
-
-  // All layers under the recipe: the noise of each product is its own.
-  void AddNoise(const Recipe& recipe) {
-    SessionOptions options = options_;
-    options.recipe = recipe;
-    options.stats = "every=1";
-    auto session = TrainingSession::Create(options);
+  struct Measured {
+    double loss = 0;  // the mean over the batches
     std::vector<MeasuredCast> casts;
-    for (const TensorMap& batch : batches_) {
-      JoinCasts(session->Gradients(batch, false, true).casts, &casts);
-    }
-    const size_t index = next_++;
-    for (const MeasuredCast& cast : casts) {
-      LayerTrial& trial = LayerOf(cast.fqn).trials[index];
-      if (trial.products.empty()) trial = TrialOf(casts, cast.fqn, recipe);
-    }
+  };
+
+  // Reports that so many trials more are done, and that another one begins.
+  bool Goes(int64_t more) {
+    done_ += more;
+    return !spec_.progress || spec_.progress(done_, total_);
   }
 
-  double LossUnder(const std::string& fqn, const Recipe& recipe) {
+  // One layer in FP8; "": none.
+  Measured Measure(const std::string& fqn, const Recipe& recipe) const {
     SessionOptions options = options_;
     options.recipe = Recipe();
-    if (!fqn.empty()) options.filter.recipes = {{fqn, recipe}};
+    if (!fqn.empty()) {
+      options.filter.recipes = {{fqn, recipe}};
+      options.stats = "every=1";
+    }
     auto session = TrainingSession::Create(options);
-    double sum = 0;
-    for (const TensorMap& batch : batches_) sum += session->Eval(batch).loss;
-    return sum / static_cast<double>(batches_.size());
+    Measured all;
+    for (const TensorMap& batch : batches_) {
+      const GradientResult result =
+          session->Gradients(batch, false, !fqn.empty());
+      all.loss += result.loss / static_cast<double>(batches_.size());
+      JoinCasts(result.casts, &all.casts);
+    }
+    return all;
   }
 
-  // A loss knows the casts of the forward alone: recipes that share them share
-  // the trial.
-  bool AddLosses() {
-    std::vector<size_t> same(spec_.recipes.size());
-    for (size_t i = 0; i < same.size(); ++i) {
-      const Recipe& recipe = spec_.recipes[i].recipe;
-      same[i] = 0;
-      while (!SharesForward(spec_.recipes[same[i]].recipe, recipe)) ++same[i];
-      total_ += same[i] == i ? std::ssize(result_.layers) : 0;
-    }
-    if (!Goes()) return false;
-    result_.loss = LossUnder("", Recipe());
-    for (LayerSensitivity& layer : result_.layers) {
-      for (size_t i = 0; i < same.size(); ++i) {
-        LayerTrial& trial = layer.trials[i];
-        if (same[i] < i) {
-          trial.loss_change = layer.trials[same[i]].loss_change;
-          continue;
-        }
-        if (!Goes()) return false;
-        trial.loss_change =
-            LossUnder(layer.fqn, spec_.recipes[i].recipe) - result_.loss;
+  // The layers that the first recipe runs in FP8.
+  void FindLayers() {
+    SessionOptions options = options_;
+    options.recipe = spec_.recipes[0].recipe;
+    options.stats = "every=1";
+    auto session = TrainingSession::Create(options);
+    const auto casts = session->Gradients(batches_[0], false, true).casts;
+    for (const MeasuredCast& cast : casts) {
+      if (std::ranges::count(result_.layers, cast.fqn,
+                             &LayerSensitivity::fqn) == 0) {
+        result_.layers.emplace_back().fqn = cast.fqn;
       }
     }
-    return true;
   }
 
-  static bool SharesForward(const Recipe& a, const Recipe& b) {
-    return a[Use::kInput] == b[Use::kInput] &&
-           a[Use::kWeight] == b[Use::kWeight];
+  // Whether no other recipe need be tried.
+  bool AddTrial(const Recipe& recipe, LayerSensitivity* layer) {
+    const Measured measured = Measure(layer->fqn, recipe);
+    LayerTrial& trial =
+        layer->trials.emplace_back(TrialOf(measured.casts, layer->fqn, recipe));
+    trial.loss_change = measured.loss - result_.loss;
+    return spec_.first_only && Holds(trial, spec_.sqnr);
   }
 
   const SensitivitySpec& spec_;
   SessionOptions options_;
   std::vector<TensorMap> batches_;
   Sensitivity result_;
-  size_t next_ = 0;
   int64_t done_ = 0, total_ = 0;
 };
 
@@ -267,7 +258,7 @@ class Trials {
 
 std::optional<Sensitivity> MeasureSensitivity(const SensitivitySpec& spec,
                                               const Dataset& data) {
-  for (const NamedRecipe& named : spec.recipes) {
+  for (const ComparedRecipe& named : spec.recipes) {
     Check(named.recipe.enabled() && !named.recipe.Uses(Scaling::kDelayed) &&
               !named.recipe.Uses(Scaling::kStatic),
           "[recipe ", named.name,
