@@ -189,3 +189,23 @@ def test_bad_input(tmp_path, flags, words):
     done = run("sensitivity", FIXTURES / "mlp" / "d18.onnx", "--data", data, "--loss", "cross_entropy", *flags, code=None, cwd=tmp_path)
     assert done.returncode in (1, 2) and words in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]
+
+
+def test_training_with_the_chosen_recipes(tmp_path):
+    """Whoever trains by them stays beside high precision; tensorwise for all layers does not."""
+    def plant(x, weights):
+        x[3] *= LOUD
+
+    measure(tmp_path, plant)
+    x, rng = np.load(tmp_path / "d.npz")["x"], np.random.default_rng(8)
+    value = np.tanh(x @ rng.normal(size=(SIZE, SIZE)) / 8)
+    np.savez(tmp_path / "d.npz", x=x, labels=value.astype(np.float32))
+
+    def last_loss(name, recipe):
+        run("train", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--loss", "mse", "--batch-size", ROWS, "--steps", 60,
+            "--lr", 3e-3, "--recipe", recipe, "--out", tmp_path / name)
+        return losses(tmp_path / name)[60]
+
+    exact = last_loss("off", "off")
+    assert last_loss("chosen", tmp_path / "recipe.json") == pytest.approx(exact, rel=0.05)
+    assert last_loss("tensorwise", "tensorwise") > 2 * exact
