@@ -9,6 +9,7 @@ from ._batches import Batches, are_files
 from ._columns import Columns
 from ._errors import OptionError
 from ._metrics import Measures
+from ._notebook import NotebookProgress, Result, in_notebook
 from ._notes import note
 from ._loss import function_of
 from ._options import ModelFile, documented, naming_missing_files
@@ -36,7 +37,7 @@ def _run(name, model, options, command=None):
 @documented("inspect")
 def inspect(model, **options) -> dict:
     """What training would do with a model: parameters, matrix products, memory."""
-    return json.loads(_run("inspect", model, {**options, "json": True}))
+    return Result(json.loads(_run("inspect", model, {**options, "json": True})))
 
 
 @documented("eval")
@@ -57,7 +58,7 @@ def evaluate(model, *, data=None, compute_metrics=None, **options) -> dict:
     if source is None:
         options["data"] = data
     given = {**options, "json": True}
-    return json.loads(_run("eval", model, given, lambda options: _core.evaluate(options, watch, note, source)))
+    return Result(json.loads(_run("eval", model, given, lambda options: _core.evaluate(options, watch, note, source))))
 
 
 @documented("rewrite")
@@ -68,7 +69,7 @@ def rewrite(model=None, out=None, *, ort_training=None, **options) -> dict:
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts; `out` is then the new folder.
     """
     given = {"out": out, "ort_training": ort_training, **options, "json": True}
-    return json.loads(_run("rewrite", model, given))
+    return Result(json.loads(_run("rewrite", model, given)))
 
 
 @documented("export")
@@ -82,7 +83,7 @@ def export(run, out=None, **options) -> None:
 @documented("calibrate")
 def calibrate(model, out, **options) -> dict:
     """Writes scales for static scaling, from the largest values of some batches of `data`. `casts`: as onnx_fp8.evaluate's."""
-    return json.loads(_run("calibrate", model, {"out": os.path.abspath(os.fspath(out)), **options, "json": True}))
+    return Result(json.loads(_run("calibrate", model, {"out": os.path.abspath(os.fspath(out)), **options, "json": True})))
 
 
 @documented("sensitivity")
@@ -91,7 +92,7 @@ def sensitivity(model, out=None, **options) -> dict:
     of `data`. `out` is a file of recipes for layers, which `recipe` takes. The result: the keys of `layers` are in
     docs/formats.md."""
     out = None if out is None else os.path.abspath(os.fspath(out))
-    return json.loads(_run("sensitivity", model, {"out": out, **options, "json": True}))
+    return Result(json.loads(_run("sensitivity", model, {"out": out, **options, "json": True})))
 
 
 @documented("report")
@@ -142,7 +143,7 @@ def _refuse_beside_batches(data, options):
 
 @documented("train")
 def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, on_step=None, on_validation=None,
-          on_checkpoint=None, on_stats=None, compute_metrics=None, progress: bool = True, **options) -> dict:
+          on_checkpoint=None, on_stats=None, compute_metrics=None, progress: bool | str = "auto", **options) -> dict:
     """A whole run, as `onnx-fp8 train`: shuffled batches, a schedule, validation, checkpoints and metrics in `out`.
 
     `ort_training`: in place of a model, a folder of onnxruntime.training.artifacts.
@@ -161,8 +162,12 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
     `compute_metrics(outputs, labels)` returns a dict of numbers about all outputs of a validation, which the events of
     `on_validation` have, too. `save_best="loss"` or `"accuracy"` keeps the checkpoint with the best validation. Returns
     the summary of `--json`; its `trains` says what was trained, which `progress` prints when the run begins.
+    `progress`: "auto" (or True) shows a bar and the curve of the loss in a notebook, elsewhere lines on sys.stderr; "line"
+    shows lines everywhere, False nothing.
     """
-    line = Progress()
+    if progress not in (True, False, "auto", "line"):
+        raise OptionError(f"`progress`: expected auto, line, True or False, got {progress!r}")
+    line = NotebookProgress() if progress != "line" and in_notebook() else Progress()
     measures = Measures(compute_metrics)
 
     def watch(kind, event):
@@ -209,4 +214,4 @@ def train(model=None, *, ort_training=None, data=None, val_data=None, out=None, 
         for source in sources.values():
             source.close()
         line.close()
-    return json.loads(text) if text else {}
+    return Result(json.loads(text) if text else {})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/choose_recipes.h"
+#include "cli/report/choose_recipes.h"
 
 #include <chrono>
 #include <cmath>
