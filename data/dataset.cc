@@ -372,13 +372,8 @@ int64_t Dataset::dropped() const {
   return drops ? size_ % spec_.batch_size : 0;
 }
 
-TensorMap Dataset::Batch(int64_t index) const {
-  Check(index >= 0, "expected a batch from 0 on, got ", index);
-  if (spec_.source) {
-    TensorMap batch = SourceBatch(index);
-    CheckLookedUp(batch, {});
-    return batch;
-  }
+std::vector<int64_t> Dataset::Samples(int64_t index) const {
+  if (spec_.source) return {};
   const int64_t epoch = index / batches_per_epoch();
   int64_t begin = index % batches_per_epoch() * spec_.batch_size;
   int64_t end = std::min(begin + spec_.batch_size, size_);
@@ -393,6 +388,17 @@ TensorMap Dataset::Batch(int64_t index) const {
     samples.push_back(weighted_ ? weighted_->At(drawn + i)
                                 : order_->At(epoch, i));
   }
+  return samples;
+}
+
+TensorMap Dataset::Batch(int64_t index) const {
+  Check(index >= 0, "expected a batch from 0 on, got ", index);
+  if (spec_.source) {
+    TensorMap batch = SourceBatch(index);
+    CheckLookedUp(batch, {});
+    return batch;
+  }
+  const std::vector<int64_t> samples = Samples(index);
   TensorMap batch = spec_.rows ? SourceRows(samples) : whole_;
   for (const Column& column : columns_) {
     batch[column.input.name] = Rows(column, samples);

@@ -8,6 +8,10 @@
 
 namespace onnx_fp8 {
 
+// The entry of the metadata with the name of the forward's node of which a node
+// of the backward computes the gradient.
+inline constexpr char kForwardName[] = "onnx_fp8.forward";
+
 // "MatMul", "onnx_fp8.ScaledMatMul".
 std::string OpName(const Node& node);
 

@@ -131,6 +131,10 @@ class Dataset {
   // element outside of the weight that it is looked up in.
   TensorMap Batch(int64_t index) const;
 
+  // The samples of Batch(index), in its order. Empty: the caller makes the
+  // batches.
+  std::vector<int64_t> Samples(int64_t index) const;
+
   // Shape of one sample (for a whole array, of the array). REQUIRES: an input.
   Shape SampleShape(const std::string& name) const;
 

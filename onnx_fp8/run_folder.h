@@ -7,6 +7,7 @@
 //   loss/, optimizer/   the same of a loss and of an optimizer in a file
 //   metrics.jsonl   see training/run/metrics.h
 //   statistics.jsonl   of `stats`, the same
+//   evidence.json   of steps that went wrong, see training/state/evidence.h
 //   latest, checkpoints/   see training/state/checkpoint.h
 //   best/           the same for the best checkpoint (TrainerSpec::save_best)
 //

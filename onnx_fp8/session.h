@@ -39,6 +39,8 @@
 
 namespace onnx_fp8 {
 
+class NodeObserver;
+
 // The loss of a session, docs/losses.md.
 struct LossSpec {
   // The name of a row of the table in training/step/loss.cc; or "output:NAME":
@@ -441,6 +443,11 @@ class TrainingSession {
   // for the user: what else was decided. Errors: no layer runs in FP8; the
   // folder exists; ranks divide the state.
   virtual std::vector<std::string> ExportServed(const ServedFiles& files) = 0;
+
+  // Watches the nodes of all steps that are started from now on, which have the
+  // same results (providers/run/node_observer.h); null: nobody does. It must
+  // outlive the steps.
+  virtual void Watch(NodeObserver* observer) = 0;
 };
 
 }  // namespace onnx_fp8

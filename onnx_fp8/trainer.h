@@ -47,6 +47,12 @@ struct TrainerSpec {
   double lr = 0;  // for the schedule; the optimizer's is ignored
   Schedule schedule;
   DataLayout layout;  // layout of the data sets
+  // Whether a step that is not finite ends the run, after its evidence is kept
+  // (training/state/evidence.h).
+  bool stops_at_not_finite = false;
+  // Keeps the evidence of a step whose loss is more than so many times the
+  // median of the losses before it; 0: of none.
+  double spike = 0;
   // The run was interrupted in a validation; validate first.
   bool validate_first = false;
   // The ranks that train together, each with its share of each batch
@@ -72,6 +78,8 @@ struct TrainerResult {
   int64_t tokens = 0;                    // 0 if labels are not tokens
   std::optional<Evaluation> validation;  // the last one
   int64_t best_step = 0;                 // of folder/best; 0: there is none
+  int64_t not_finite_step = 0;  // that ended the run (stops_at_not_finite)
+  std::string not_finite;       // why
 };
 
 // A step that has been completed.
@@ -128,6 +136,8 @@ class TrainerEvents {
                             const EarlyStop&) {}
   // The run ends with an error; the steps before it have just been saved.
   virtual void SavedBeforeError(int64_t /*step*/) {}
+  // The run's folder keeps what explains the step. `what` is wrong with it.
+  virtual void EvidenceKept(int64_t /*step*/, const std::string& /*what*/) {}
 };
 
 // Continues the run in spec->folder: restores its newest checkpoint and what
@@ -144,14 +154,14 @@ void CheckSaveBest(const TrainingSession& session, const Dataset& validation,
 // Errors: the session has a parameter whose name no checkpoint can hold.
 void CheckNames(const TrainingSession& session);
 
-// Trains until spec.steps are done, spec.early_stop ends the run, or `stop`
-// returns true; it is asked before each step and each batch of a validation. A
-// step takes grad_accum batches of `data`, or, if the session takes smaller
-// groups, the last ones of an epoch. The number of the step decides which, so a
-// resumed run continues where it stopped. `validation` may be null. The last
-// step is saved. If a checkpoint can't be written, the run reports it and goes
-// on. Errors: a step's or a validation's; the steps before are saved.
-// CheckSaveBest's; with a folder: CheckNames'.
+// Trains until spec.steps are done, spec.early_stop or a step that is not
+// finite ends the run, or `stop` returns true; it is asked before each step and
+// each batch of a validation. A step takes grad_accum batches of `data`, or, if
+// the session takes smaller groups, the last ones of an epoch. The number of
+// the step decides which, so a resumed run continues where it stopped.
+// `validation` may be null. The last step is saved. If a checkpoint can't be
+// written, the run reports it and goes on. Errors: a step's or a validation's;
+// the steps before are saved. CheckSaveBest's; with a folder: CheckNames'.
 TrainerResult RunTraining(TrainingSession& session, const Dataset& data,
                           const Dataset* validation, const TrainerSpec& spec,
                           TrainerEvents& events,

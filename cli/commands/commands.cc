@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
     {"plan", PlanCommand, "memory, traffic, time of a step on many GPUs"},
     {"rewrite", Rewrite, "a model, or its training step, in FP8 as ONNX"},
     {"sensitivity", SensitivityCommand, "which layers stand which FP8 recipe"},
+    {"explain", Explain, "the node that makes NaN or Inf in a run's step"},
     {"report", Report, "one HTML page about runs"},
     {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},

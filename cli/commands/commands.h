@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,7 @@ inline constexpr int kInterrupted = 130;
 int Bench(const Arguments& arguments);        // bench.cc
 int Calibrate(const Arguments& arguments);    // calibrate.cc
 int Eval(const Arguments& arguments);         // eval.cc
+int Explain(const Arguments& arguments);      // explain.cc
 int Export(const Arguments& arguments);       // export.cc
 int Grad(const Arguments& arguments);         // grad.cc
 int Inspect(const Arguments& arguments);      // inspect.cc
@@ -66,6 +68,26 @@ struct TrainHost {
   HostData val_data = {};
 };
 int Train(const Arguments& arguments, const TrainHost& host);
+
+// A run as it was at one of its checkpoints, with the session and the data that
+// `train` with `resume` would have. Nothing of the run's folder changes.
+struct ReplayedRun {
+  TrainingSession& session;
+  const Dataset& data;
+  const TrainerSpec& spec;
+};
+// `checkpoint`: its name; "": the run's beginning. `own`: options of the
+// caller's start, by name. Errors: no run; the data are others than the run's;
+// as `train`.
+void Replay(const std::string& folder, const std::string& checkpoint,
+            const std::map<std::string, OptionValue>& own,
+            const std::function<void(const ReplayedRun&)>& use);  // train.cc
+
+// Explains the run's first step that is not finite, as `explain` does: in
+// `json`, or as text if it is null. `own`: as Replay's.
+void ExplainRun(const std::string& folder,
+                const std::map<std::string, OptionValue>& own,
+                nlohmann::ordered_json* json);
 
 // A program that evaluates by `eval` may watch the outputs and add numbers of
 // its own about them. Both functions may be empty.

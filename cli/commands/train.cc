@@ -62,6 +62,16 @@ class TrainCommand {
   TrainCommand(Flags& flags, const TrainHost* host)
       : flags_(flags), host_(host), out_(flags.Text("out")), folder_(out_) {}
 
+  // As commands.h says; the flags have `resume`.
+  void Replay(const std::string& checkpoint,
+              const std::function<void(const ReplayedRun&)>& use) {
+    replayed_ = checkpoint;
+    ReadFolder();
+    CreateSession();
+    OpenData();
+    use({*session_, *data_, spec_});
+  }
+
   int Execute() {
     const std::string mesh = flags_.Text("mesh");
     const SecretChoice secret = SecretOf(flags_, out_);
@@ -136,7 +146,12 @@ class TrainCommand {
   // Trains beside the first rank.
   int Follow();
   void NoteFirst(const std::vector<std::string>& notes) const {
-    if (IsFirst()) Notes(notes);
+    if (IsFirst() && !replayed_) Notes(notes);
+  }
+  // Whether the session starts at a checkpoint of the run.
+  bool Restores() const {
+    return flags_.On("resume") &&
+           (replayed_ ? !replayed_->empty() : folder_.HasCheckpoint());
   }
   void RequireNoRun() const;
   // Checks everything that needs no model; sets the threads.
@@ -172,12 +187,17 @@ class TrainCommand {
   // Says how groups and epochs end, if `grad_accum` does not divide an epoch.
   void TellRest() const;
   void Resume();
+  // Restores the checkpoint of a run that is done again.
+  void RestoreReplayed();
   void MakeFolder();
   // Ranks that write into the folder keep other jobs out of it, also if they
   // outlive the first rank.
   void ShareFolder();
   int ReportFinished() const;
-  int Conclude(const TrainerResult& result) const;
+  int Conclude(const TrainerResult& result);
+  // The run ends because a step is not finite: explains it, if `on_nonfinite`
+  // says so, and throws. `json`: as ExplainRun's.
+  void ConcludeNotFinite(const TrainerResult& result, Json* json);
   Json Summary(const TrainerResult& result) const;
   // Bytes that this rank has received from others in a step, by kind of call,
   // and the time that this took.
@@ -197,6 +217,7 @@ class TrainCommand {
   const TrainHost* host_;
   const std::string out_;
   std::string model_;
+  std::optional<std::string> replayed_;  // a checkpoint: nothing is written
   std::vector<std::string> files_, val_files_;  // or the names of arrays
   // Null: this process trains alone.
   Communicator* world_ = nullptr;
@@ -229,6 +250,7 @@ void TrainCommand::CheckOptions() const {
   DataWeightsOf(flags_);
   ScheduleOf(flags_);
   EarlyStopOf(flags_);
+  SpikeOf(flags_);
   MakeOptions();
   ApplyMachine(flags_);
   const std::string events = flags_.Text("tensorboard");
@@ -253,7 +275,7 @@ void TrainCommand::ReadFolder() {
   FileMarks before;
   // Another process may be changing the folder: lock it before reading
   // anything.
-  bool changes = IsFirst();
+  bool changes = IsFirst() && !replayed_;
   if (!folder_is_new_ && changes) folder_.Lock();
   if (!flags_.On("resume") && changes) RequireNoRun();
   if (flags_.On("resume") && folder_.HasConfig()) {
@@ -274,7 +296,7 @@ void TrainCommand::ReadFolder() {
     }
     FillFrom(config, flags_);
     model_ = config.model;
-    if (folder_.HasCheckpoint() && !flags_.Given("scales")) {
+    if (Restores() && !flags_.Given("scales")) {
       has_scales_ = true;
       const auto scales = config.files.find("--scales");
       if (scales != config.files.end()) kept_marks_.insert(*scales);
@@ -312,7 +334,9 @@ FileMarks TrainCommand::MarksOfFiles() const {
     }
   };
   add("--data", files_, host_ && host_->data.given());
-  add("--val-data", val_files_, host_ && host_->val_data.given());
+  if (!replayed_) {
+    add("--val-data", val_files_, host_ && host_->val_data.given());
+  }
   if (flags_.Has("scales") && !has_scales_) {
     marks["--scales"] = {FileMark(flags_.Text("scales"))};
   }
@@ -345,6 +369,10 @@ void TrainCommand::CompareFiles(const FileMarks& before) const {
         std::ranges::count(other->second, "") > 0) {  // an error follows
       continue;
     }
+    Check(!replayed_, "[", out_,
+          "] expected the data of the run, got files of "
+          "another size or content: ",
+          Joined(files_));
     NoteFirst({Concat(Reference(name),
                       ": the files have another size or content than "
                       "those with which the run went on before: ",
@@ -386,9 +414,10 @@ void TrainCommand::ChooseRecipes() {
   spec.sqnr = *AutoSqnr(flags_.Text("recipe"));
   spec.batches = 1;
   spec.first_only = true;
-  const auto session = TrainingSession::Create(spec.options);
+  auto session = TrainingSession::Create(spec.options);
   const Dataset data(TrainingData(
       LayOutData(session->Inputs(), session->Loss(), DataOf(flags_))));
+  session.reset();
   const std::optional<Sensitivity> result = MeasureAndShow(spec, data);
   if (!result) throw Interruption("interrupted: no step is done");
   std::vector<std::string> words = flags_.List("recipe_for");
@@ -402,9 +431,8 @@ void TrainCommand::ChooseRecipes() {
 }
 
 void TrainCommand::CreateSession() {
-  bool restores = flags_.On("resume") && folder_.HasCheckpoint();
   SessionOptions options = MakeOptions();
-  if (restores) LeaveWeights(&options);
+  if (Restores()) LeaveWeights(&options);
   if (host_) options.before_plan = {};  // the process' memory is not ours
   provider_ = options.provider;
   if (!IsFirst()) {
@@ -459,7 +487,7 @@ void TrainCommand::OpenData() {
   }
   data_.emplace(files);
   NoteFirst(data_->notes());
-  if (!val_files_.empty() && (IsFirst() || SharesState())) {
+  if (!val_files_.empty() && !replayed_ && (IsFirst() || SharesState())) {
     DatasetSpec spec =
         MakeDatasetSpec(val_files_, spec_.layout, BudgetsOf(flags_));
     if (flags_.Has("val_batch_size")) spec.batch_size = ValBatchSize();
@@ -471,7 +499,11 @@ void TrainCommand::OpenData() {
   TellWarmup();
   TellRest();
   if (validation_) CheckSaveBest(*session_, *validation_, spec_);
-  if (flags_.On("resume")) Resume();
+  if (replayed_) {
+    RestoreReplayed();
+  } else if (flags_.On("resume")) {
+    Resume();
+  }
 }
 
 int64_t TrainCommand::ValBatchSize() const {
@@ -495,6 +527,8 @@ void TrainCommand::FillSpec() {
   spec_.save_best = flags_.Text("save_best");
   spec_.tensorboard = flags_.Text("tensorboard");
   spec_.early_stop = EarlyStopOf(flags_);
+  spec_.stops_at_not_finite = flags_.Text("on_nonfinite") != "skip";
+  spec_.spike = SpikeOf(flags_);
   spec_.schedule = ScheduleOf(flags_);
   spec_.steps = flags_.Int("steps");
   const int64_t epochs = flags_.Int("epochs");
@@ -554,6 +588,15 @@ void TrainCommand::Resume() {
   ResumeTraining(*session_, *data_, &spec_);
   if (!IsFirst()) return;
   Say(Concat("resuming at step ", session_->step(), " of ", spec_.steps));
+}
+
+void TrainCommand::RestoreReplayed() {
+  if (replayed_->empty()) return;
+  TrainerSpec spec = spec_;
+  spec.folder = out_ + "/checkpoints/" + *replayed_;
+  Check(IsFolder(spec.folder), "[", spec.folder,
+        "] is gone: expected the checkpoint from which the step is done again");
+  ResumeTraining(*session_, *data_, &spec);
 }
 
 void TrainCommand::CompareRanks() {
@@ -684,7 +727,25 @@ void TrainCommand::Report(Json* json) const {
   }
 }
 
-int TrainCommand::Conclude(const TrainerResult& r) const {
+void TrainCommand::ConcludeNotFinite(const TrainerResult& r, Json* json) {
+  const bool explains = flags_.Text("on_nonfinite") == "explain";
+  std::string then =
+      "; `explain()` of the run's folder finds where it "
+      "comes from";
+  if (explains && (world_ || (host_ && host_->data.given()))) {
+    then = world_ ? "; the step of several ranks can't be done again alone"
+                  : "; the step can't be done again without its data";
+  } else if (explains) {
+    then.clear();
+    session_.reset();  // its memory is for the step that is done again
+    ExplainRun(out_, {}, json);
+  }
+  if (json) Out() << JsonLine(*json);
+  Fail("the run ends after step ", r.not_finite_step, ": ", r.not_finite,
+       " (`on_nonfinite`)", then);
+}
+
+int TrainCommand::Conclude(const TrainerResult& r) {
   if (r.interrupted) {
     if (session_->step() == 0) {
       Say("interrupted before the first step; nothing is saved");
@@ -701,6 +762,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
   Json json = Summary(r);
   if (flags_.On("json")) {
     Report(&json);
+    if (r.not_finite_step > 0) ConcludeNotFinite(r, &json);
     Out() << JsonLine(json);
   } else {
     Out() << "trained " << r.steps << " steps in " << DurationText(r.seconds)
@@ -717,6 +779,7 @@ int TrainCommand::Conclude(const TrainerResult& r) const {
             << "\n";
     }
     Report(nullptr);
+    if (r.not_finite_step > 0) ConcludeNotFinite(r, nullptr);
   }
   if (session_->step() > 0 && session_->skipped_steps() == session_->step()) {
     Warn(Concat("all ", session_->step(),
@@ -734,6 +797,17 @@ int TrainFor(const TrainHost* host, const Arguments& arguments) {
 }
 
 }  // namespace
+
+void Replay(const std::string& folder, const std::string& checkpoint,
+            const std::map<std::string, OptionValue>& own,
+            const std::function<void(const ReplayedRun&)>& use) {
+  Flags flags(TrainHelp());
+  std::map<std::string, OptionValue> values = own;
+  values["resume"] = true;
+  values["out"] = folder;
+  if (!flags.Parse({{}, values})) return;
+  TrainCommand(flags, nullptr).Replay(checkpoint, use);
+}
 
 int Train(const Arguments& arguments) { return TrainFor(nullptr, arguments); }
 

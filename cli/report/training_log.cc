@@ -95,6 +95,12 @@ void TrainingLog::SavedBeforeError(int64_t step) {
                      " is saved, `resume` goes on from there"));
 }
 
+void TrainingLog::EvidenceKept(int64_t step, const std::string& what) {
+  Above(Note, Concat("step ", step, ": ", what,
+                     "; `explain()` of the run's folder does the step again "
+                     "and finds where it comes from"));
+}
+
 void TrainingLog::Above(void (*tell)(const std::string&),
                         const std::string& text) {
   progress_.Close();

@@ -23,6 +23,7 @@ class TrainingLog : public TrainerEvents {
   void StoppedEarly(int64_t step, int64_t total,
                     const EarlyStop& early) override;
   void SavedBeforeError(int64_t step) override;
+  void EvidenceKept(int64_t step, const std::string& what) override;
 
  private:
   void Above(void (*tell)(const std::string&), const std::string& text);

@@ -254,11 +254,13 @@ TensorMap Executor::Run(const TensorMap& feeds, TensorMap& state,
   if (!compared_) CompareCollectives();
   TakeFetched();
   BindSlots();
+  if (observer_) observer_->Begin(*graph_, provider_);
   if (Records()) {
     RunOrReplay(state);
   } else {
     RunSteps(state);
   }
+  if (observer_) observer_->End(*graph_);
   CountTransfers();
   return Outputs();
 }
@@ -376,9 +378,9 @@ void Executor::RunSteps(TensorMap& state) {
 
 // ---- recording
 
-// A profiler times each kernel.
+// A profiler times each kernel, and an observer reads its results.
 bool Executor::Records() const {
-  return provider_.CanRecord() && profiler_ == nullptr;
+  return provider_.CanRecord() && !profiler_ && !observer_;
 }
 
 // All that a Run uses and another Run may find elsewhere.
@@ -653,10 +655,26 @@ void Executor::Conclude(Call& call) {
   }
 }
 
+void Executor::TellBefore(const Call& call) const {
+  if (!observer_) return;
+  for (size_t k = 0; k < call.steps.size(); ++k) {
+    observer_->Before(*call.steps[k].node, call.operands[k].inputs);
+  }
+}
+
+void Executor::TellAfter(const Call& call) const {
+  if (!observer_) return;
+  for (size_t k = 0; k < call.steps.size(); ++k) {
+    observer_->After(*call.steps[k].node, call.operands[k].outputs);
+  }
+}
+
 void Executor::RunCall(Call& call) {
   call.lane = Lane::kHost;
   MakeContexts(call, provider_.queue());
+  TellBefore(call);
   RunKernels(call);
+  TellAfter(call);
   NoteWork(call.steps, Lane::kHost);
   if (IsCollective(*call.steps[0].node)) {
     AddTransfer(call, call.end - call.begin);
@@ -667,10 +685,10 @@ void Executor::RunCall(Call& call) {
 // ---- calls beside other steps
 
 // On a device every call runs in its side queue, even one that is awaited at
-// once, because groups of ranks belong to a queue. A profiler waits for each
-// kernel there, so nothing runs beside it.
+// once, because groups of ranks belong to a queue. A profiler and an observer
+// wait for each kernel, so nothing runs beside it.
 bool Executor::RunsBeside(const Step& step) const {
-  if (!overlap_ || !step.side) return false;
+  if (!overlap_ || observer_ || !step.side) return false;
   const bool device = provider_.device() != Device::kHost;
   return (device ? !profiler_ : step.beside) &&
          provider_.side_queue(*step.side);

@@ -17,6 +17,7 @@
 #include "providers/plan/plan.h"
 #include "providers/provider.h"
 #include "providers/run/device_timeline.h"
+#include "providers/run/node_observer.h"
 #include "providers/run/profile.h"
 
 namespace onnx_fp8 {
@@ -131,6 +132,8 @@ class Executor {
   // In seconds, added up; null: they are not measured. It must outlive the
   // Runs.
   void set_transfer_times(TransferTimes* times) { times_ = times; }
+  // Null: nobody watches the nodes. It must outlive the Runs.
+  void set_observer(NodeObserver* observer) { observer_ = observer; }
 
  private:
   void TakeMemory();
@@ -150,6 +153,9 @@ class Executor {
   bool IsNeeded(const Step& step) const;
   void MakeContexts(Call& call, void* queue);
   void RunKernels(Call& call) const;
+  // Tells the observer of the call's operands, or of its results.
+  void TellBefore(const Call& call) const;
+  void TellAfter(const Call& call) const;
   void Conclude(Call& call);
   void RunCall(Call& call);
   bool RunsBeside(const Step& step) const;
@@ -224,6 +230,7 @@ class Executor {
   bool reuses_outputs_ = false;
   const Groups* groups_ = nullptr;
   bool compared_ = false;  // the order of collectives
+  NodeObserver* observer_ = nullptr;
 };
 
 }  // namespace onnx_fp8

@@ -107,6 +107,15 @@ const Option kOptions[] = {
     Row("Saves", "early_stop", kText,
         "N or N:MIN_DELTA: N validations in a row that are not better end the "
         "run; by the loss, or by the number of `save_best`"),
+    Row("Saves", "on_nonfinite", kChoice,
+        "a step whose loss or gradients are not finite changes nothing, and "
+        "OUT/evidence.json keeps what `explain()` needs to find its cause. "
+        "skip: the run goes on; stop: it ends with an error; explain: it ends, "
+        "and tells the cause at once",
+        "skip", {.choices = "skip|stop|explain"}),
+    Row("Saves", "watch", kText,
+        "spike=X: keep the evidence of a step, too, whose loss is more than X "
+        "times the median of the last 32 losses"),
     Row("Saves", "tensorboard", kFile,
         "a folder that gets the numbers of all steps and validations, and what "
         "`stats` measures, as a file of TensorBoard",

@@ -130,10 +130,12 @@ void RunFolder::CheckPlain() const {
   constexpr auto kFile = fs::file_type::regular;
   constexpr auto kFolder = fs::file_type::directory;
   const std::pair<const char*, fs::file_type> kept[] = {
-      {"config.json", kFile}, {"metrics.jsonl", kFile},      {"latest", kFile},
-      {"model", kFolder},     {"checkpoints", kFolder},      {"best", kFolder},
-      {"best/latest", kFile}, {"best/checkpoints", kFolder}, {"loss", kFolder},
-      {"optimizer", kFolder}, {"statistics.jsonl", kFile},
+      {"config.json", kFile},      {"metrics.jsonl", kFile},
+      {"latest", kFile},           {"model", kFolder},
+      {"checkpoints", kFolder},    {"best", kFolder},
+      {"best/latest", kFile},      {"best/checkpoints", kFolder},
+      {"loss", kFolder},           {"optimizer", kFolder},
+      {"statistics.jsonl", kFile}, {"evidence.json", kFile},
   };
   for (const auto& [name, expected] : kept) {
     std::string path = path_ + "/" + name;

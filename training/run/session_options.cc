@@ -456,6 +456,20 @@ EarlyStop EarlyStopOf(const OptionSet& options) {
                [&] { return ParseEarlyStop(options.Text("early_stop")); });
 }
 
+double SpikeOf(const OptionSet& options) {
+  constexpr std::string_view kSpikeKey = "spike=";
+  const std::string text = options.Text("watch");
+  if (text.empty()) return 0;
+  double factor = 0;
+  if (!text.starts_with(kSpikeKey) ||
+      !ReadNumber(std::string_view(text).substr(kSpikeKey.size()), &factor) ||
+      !std::isfinite(factor) || factor <= 1) {
+    throw OptionError(
+        Concat("`watch`: expected spike=X with a number above 1, got ", text));
+  }
+  return factor;
+}
+
 Mesh MeshOf(const std::string& mesh) {
   if (mesh.empty()) return {};
   return Blame("mesh", [&] { return ParseMesh(mesh); });

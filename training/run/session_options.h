@@ -54,6 +54,8 @@ DataOptions DataOf(const OptionSet& options);
 std::vector<double> DataWeightsOf(const OptionSet& options);
 Schedule ScheduleOf(const OptionSet& options);
 EarlyStop EarlyStopOf(const OptionSet& options);
+// The number of `watch=spike=X`; 0: not given.
+double SpikeOf(const OptionSet& options);
 
 // The group "Ranks".
 Mesh MeshOf(const std::string& mesh);

@@ -27,6 +27,7 @@
 #include "training/run/batch_groups.h"
 #include "training/run/data_layout.h"
 #include "training/run/event_file.h"
+#include "training/run/evidence_keeper.h"
 #include "training/run/metrics.h"
 #include "training/run/validation_score.h"
 #include "training/state/checkpoint.h"
@@ -107,7 +108,7 @@ std::string StopCriterion(const TrainerSpec& spec) {
 
 // Why a run ends before its last step. If ranks have several reasons, the
 // largest counts.
-enum Ending : int64_t { kGoesOn, kNoBetter, kStopped };
+enum Ending : int64_t { kGoesOn, kNoBetter, kStopped, kAtNotFinite };
 
 // Weight of the newest step in the smoothed time per step.
 constexpr double kSmoothing = 0.1;
@@ -180,7 +181,8 @@ class Trainer {
         notes_(DataNotes(data, spec, groups_)),
         first_step_(session.step()),
         saved_step_(session.step()),
-        early_(spec.early_stop) {
+        early_(spec.early_stop),
+        evidence_(session, data, spec, IsFirst()) {
     AddNotes(early_, StopCriterion(spec_), &notes_);
   }
 
@@ -194,9 +196,9 @@ class Trainer {
       throw;
     }
     result_.stopped_early = ending_ == kNoBetter;
-    result_.interrupted =
-        (session_.step() < spec_.steps && !result_.stopped_early) ||
-        notes_.contains(kValidationDue);
+    const bool ends_early = result_.stopped_early || ending_ == kAtNotFinite;
+    result_.interrupted = (session_.step() < spec_.steps && !ends_early) ||
+                          notes_.contains(kValidationDue);
     if (session_.step() != saved_step_) Save(false);
     result_.saved = session_.step() == saved_step_ || spec_.folder.empty();
     if (result_.interrupted) events_.Interrupted(session_.step());
@@ -228,9 +230,12 @@ class Trainer {
 
   // Ranks that do not validate learn here that the run ends early.
   bool GoesOn() {
+    if (result_.not_finite_step > 0) ending_ = kAtNotFinite;
     if (session_.step() >= spec_.steps) return false;
-    const Ending own = validation_ && early_.Ends() ? kNoBetter : kGoesOn;
-    ending_ = OfAnyRank(IsStopped() ? kStopped : own);
+    const Ending own = result_.not_finite_step > 0    ? kAtNotFinite
+                       : validation_ && early_.Ends() ? kNoBetter
+                                                      : kGoesOn;
+    ending_ = OfAnyRank(own == kGoesOn && IsStopped() ? kStopped : own);
     return ending_ == kGoesOn;
   }
 
@@ -314,6 +319,21 @@ class Trainer {
       Record(CastMetrics{step.step, cast});
     }
     Report(step, lr);
+    KeepEvidence(step, group);
+  }
+
+  void KeepEvidence(const StepResult& step, const BatchGroups::Group& group) {
+    const std::string what = WhatIsNotFinite(step);
+    if (spec_.stops_at_not_finite && !what.empty()) {
+      result_.not_finite_step = step.step;
+      result_.not_finite = what;
+    }
+    try {
+      const auto kept = evidence_.Take(step, what, group);
+      if (kept) events_.EvidenceKept(kept->step, kept->cause);
+    } catch (const Error& error) {
+      events_.MetricsFailed(error.what());
+    }
   }
 
   // Plans the first step and the validation, so that a run without room for one
@@ -545,6 +565,7 @@ class Trainer {
   int64_t saved_step_;
   std::optional<BestCheckpoint> best_;
   EarlyStop early_;
+  EvidenceKeeper evidence_;
   Ending ending_ = kGoesOn;
   int64_t skipped_here_ = 0;
   double step_seconds_ = 0;  // smoothed

@@ -19,6 +19,7 @@
 #include "training/ranks/split_layers.h"
 #include "training/session/collective_order.h"
 #include "training/session/export_model.h"
+#include "training/session/kept_values.h"
 #include "training/session/make_session.h"
 #include "training/session/plan_cache.h"
 #include "training/session/run_layout.h"
@@ -44,22 +45,6 @@
 
 namespace onnx_fp8 {
 namespace {
-
-// Sums are zero between two steps.
-bool IsKept(const Value& value) {
-  return value.role != Role::kNone && value.role != Role::kSum;
-}
-
-// A tensor of which passes read no numbers. (Small ones may be scales that are
-// compared.)
-bool IsLargeWeight(const Value& value) {
-  constexpr int64_t kLarge = 1 << 18;
-  const bool weight =
-      value.role == Role::kParameter || value.role == Role::kFrozen ||
-      value.role == Role::kMoment || value.role == Role::kAverage ||
-      value.role == Role::kCorrection;
-  return weight && NumElements(*value.shape) >= kLarge;
-}
 
 class Session : public TrainingSession {
  public:
@@ -190,6 +175,8 @@ class Session : public TrainingSession {
     return !model_.step || source_.sums_labels;
   }
 
+  void Watch(NodeObserver* observer) override { observer_ = observer; }
+
   int64_t step() const override { return step_; }
   int64_t skipped_steps() override {
     Settle();
@@ -278,7 +265,9 @@ class Session : public TrainingSession {
     save.keep = keep;
     SourceMap state;
     for (const auto& [name, tensor] : state_.tensors()) {
-      if (IsSaved(name)) state.emplace(name, state_.Source(name));
+      if (!IsSaved(name)) continue;
+      state.emplace(name, state_.Source(name));
+      if (MustBeFinite(*model_.graph, name)) save.finite.insert(name);
     }
     frozen_.AddTo(&save);
     save.shards = sharded_.ToWrite(state_);
@@ -801,6 +790,9 @@ class Session : public TrainingSession {
     if (!planned.step.lr.empty()) {
       all[planned.step.lr] = Tensor::Scalar(static_cast<float>(lr));
     }
+    if (planned.quantizer) {
+      planned.quantizer->executor().set_observer(observer_);
+    }
     const TensorMap& copies = plans_.CopiesFor(planned, state_);
     all.insert(copies.begin(), copies.end());
     auto draw = static_cast<uint64_t>(step_ * options_.grad_accum + micro);
@@ -813,6 +805,7 @@ class Session : public TrainingSession {
                StartedStep* started) {
     averages_.Begin(*planned.step.graph, masters_, &state_);
     state_.AddOutside(planned.executor->plan());
+    planned.executor->set_observer(observer_);
     TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
     started->reports.emplace_back(planned.report,
                                   outputs.at(planned.report->output));
@@ -978,6 +971,7 @@ class Session : public TrainingSession {
   // longer exist.
   std::vector<std::shared_ptr<const Graph>> profiled_;
   std::unique_ptr<DeviceTimeline> timeline_;
+  NodeObserver* observer_ = nullptr;  // of the nodes of steps
 };
 
 }  // namespace

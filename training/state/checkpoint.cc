@@ -12,6 +12,7 @@
 #include "base/input_file.h"
 #include "collectives/agreement.h"
 #include "training/state/checkpoint_files.h"
+#include "training/state/evidence.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -136,15 +137,17 @@ std::string FreshName(const std::string& dir, int64_t step) {
   return name;
 }
 
-// Keeps `name` and the keep - 1 checkpoints before it.
+// Keeps `name`, the keep - 1 checkpoints before it, and those that evidence
+// needs.
 void Prune(const std::string& dir, const std::string& name, int64_t keep,
            const FileHook& hook) {
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::ranges::reverse(all);
   CheckpointName newest = *ParseName(name);
   int64_t kept = 1;
+  const std::set<std::string> needed = CheckpointsOfEvidence(dir);
   for (const CheckpointName& old : all) {
-    if (old.text == name) continue;
+    if (old.text == name || needed.contains(old.text)) continue;
     if (old.Key() < newest.Key() && kept < keep) {
       ++kept;
     } else {
@@ -212,7 +215,7 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
             FolderOf(dir), options.frozen,
             options.frozen_file ? *options.frozen_file : std::nullopt, hook);
       }
-      return WriteStateFile(temporary, rank, state, options.shards, hook);
+      return WriteStateFile(temporary, rank, state, options, hook);
     });
     OnAll(options.ranks, [&]() -> std::string {
       if (!first) return "";
@@ -245,9 +248,25 @@ std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
   }
 }
 
+std::string NewestCheckpoint(const std::string& dir) {
+  const auto latest = ReadLatest(dir);
+  if (latest) return latest->text;
+  const std::vector<CheckpointName> all = ListCheckpoints(dir);
+  return all.empty() ? "" : all.back().text;
+}
+
+std::string CheckpointBefore(const std::string& dir, int64_t step) {
+  std::string before;
+  for (const CheckpointName& name : ListCheckpoints(dir)) {
+    if (name.step < step) before = name.text;
+  }
+  return before;
+}
+
 std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
                                                const std::string& model,
                                                const TensorsToRead& only) {
+  if (HoldsCheckpointFiles(dir)) return LoadCheckpoint(dir, model, only);
   std::vector<CheckpointName> all = ListCheckpoints(dir);
   std::optional<CheckpointName> latest = ReadLatest(dir);
   if (!latest && !all.empty()) latest = all.back();

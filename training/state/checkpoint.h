@@ -81,6 +81,8 @@ struct SaveOptions {
   std::map<std::string, Shard> shards = {};
   // Tensors of the file that checkpoints share. All ranks have the same.
   SourceMap frozen = {};
+  // Tensors whose numbers must be finite.
+  std::set<std::string> finite = {};
   // Not null: where their file lies, if they have been written before. The
   // first rank learns there where it lies now.
   std::optional<FrozenFile>* frozen_file = nullptr;
@@ -89,7 +91,9 @@ struct SaveOptions {
 // Returns the new checkpoint's folder. `state` replaces checkpoint.state, and
 // `options` its frozen tensors. A file of frozen weights that no checkpoint of
 // the folder names any more is removed.
-// Errors: the disk. All files of the new checkpoint are then removed, and the
+// Checkpoints that evidence needs (evidence.h) stay beside options.keep.
+// Errors: the disk; a tensor of options.finite that has NaN or Inf. All files
+// of the new checkpoint are then removed, and the
 // folder `checkpoints` if that leaves it empty; the last checkpoint is
 // unchanged and `latest` names it.
 std::string SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint,
@@ -109,10 +113,17 @@ inline constexpr char kAnyModel[] = "*";
 // all files of state are checked even if no tensor is read.
 using TensorsToRead = std::optional<std::set<std::string>>;
 
+// The name of the newest checkpoint, "step_00000120"; "": there is none.
+std::string NewestCheckpoint(const std::string& dir);
+
+// The newest checkpoint of less than `step` steps; "": there is none.
+std::string CheckpointBefore(const std::string& dir, int64_t step);
+
 // The checkpoint that `latest` names (without that file: the newest); nothing
-// if there is no checkpoint. Its tensors are views of the mapped file. Errors:
-// a checkpoint that is truncated, edited or of another format or model. The
-// message names the file, the reason and, as a way out, the older checkpoint.
+// if there is no checkpoint. `dir` may also be the folder of one checkpoint.
+// Its tensors are views of the mapped file. Errors: a checkpoint that is
+// truncated, edited or of another format or model. The message names the file,
+// the reason and, as a way out, the older checkpoint.
 std::optional<Checkpoint> LoadLatestCheckpoint(const std::string& dir,
                                                const std::string& model,
                                                const TensorsToRead& only = {});

@@ -13,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "base/shallow_json.h"
 #include "data/safetensors.h"
+#include "onnx_fp8/tensor_range.h"
 #include "training/state/tensor_checksum.h"
 
 namespace onnx_fp8 {
@@ -58,14 +59,24 @@ Tensor RowsOf(const Tensor& tensor, int64_t begin, int64_t rows) {
           static_cast<size_t>(begin) * row);
 }
 
+// Errors: NaN or Inf. The codes of a moment have a NaN for a large number.
+void CheckFinite(const std::string& name, const Tensor& tensor) {
+  if (!IsFloat(tensor.dtype())) return;
+  const int64_t at = FirstNotFinite(tensor);
+  Check(at < 0, "[", name, "] expected finite numbers in a checkpoint, got ",
+        at < 0 ? 0 : DoubleAt(tensor, at), " as element ", at, " of ",
+        Name(tensor.dtype()), ToString(tensor.shape()));
+}
+
 // The tensors that a rank writes. When one is pulled, its checksum enters its
 // entry.
 SourceMap Observed(const SourceMap& state, bool first,
-                   const std::map<std::string, Shard>& shards, Json* entries) {
+                   const SaveOptions& options, Json* entries) {
   SourceMap observed;
   for (const auto& [name, source] : state) {
-    auto it = shards.find(name);
-    const Shard* shard = it == shards.end() ? nullptr : &it->second;
+    auto it = options.shards.find(name);
+    const Shard* shard = it == options.shards.end() ? nullptr : &it->second;
+    const std::string* finite = options.finite.contains(name) ? &name : nullptr;
     if (shard ? shard->rows == 0 : !first) continue;
     Json& entry = (*entries)[name];
     Shape shape = source.shape();
@@ -83,11 +94,13 @@ SourceMap Observed(const SourceMap& state, bool first,
       }
     }
     observed.emplace(
-        name, TensorSource(source.dtype(), shape, [&source, &entry, shard] {
+        name,
+        TensorSource(source.dtype(), shape, [&source, &entry, shard, finite] {
           Tensor tensor = source.Pull();
           if (shard) {
             tensor = RowsOf(tensor, 0, shard->rows);
           }
+          if (finite) CheckFinite(*finite, tensor);
           entry["crc32"] = Checksum(tensor);
           return tensor;
         }));
@@ -370,13 +383,16 @@ class StateReader {
 
 }  // namespace
 
+bool HoldsCheckpointFiles(const std::string& folder) {
+  return IsRegularFile(folder + kManifestFile);
+}
+
 std::string WriteStateFile(const std::string& folder, int rank,
-                           const SourceMap& state,
-                           const std::map<std::string, Shard>& shards,
+                           const SourceMap& state, const SaveOptions& options,
                            const FileHook& hook) {
   Json entries = Json::object();
   OutputFile file(folder + "/" + StateFile(rank), hook);
-  WriteSafetensors(file, Observed(state, rank == 0, shards, &entries));
+  WriteSafetensors(file, Observed(state, rank == 0, options, &entries));
   file.Finish();
   Json written = {{"file", StateFile(rank)},
                   {"bytes", file.size()},

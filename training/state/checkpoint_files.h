@@ -15,12 +15,12 @@
 
 namespace onnx_fp8 {
 
-// Writes the state file of rank `rank`. `shards`: the tensors of which `state`
-// has parts; the rows that exist are written. Other tensors: the first rank's.
-// Returns the manifest's entries for the file, as JSON.
+// Writes the state file of rank `rank`. `options.shards`: the tensors of which
+// `state` has parts; the rows that exist are written. Other tensors: the first
+// rank's. Returns the manifest's entries for the file, as JSON. Errors: the
+// disk; a tensor of options.finite that is not.
 std::string WriteStateFile(const std::string& folder, int rank,
-                           const SourceMap& state,
-                           const std::map<std::string, Shard>& shards,
+                           const SourceMap& state, const SaveOptions& options,
                            const FileHook& hook);
 
 // `entries`: from all ranks' files, in order. `frozen`: the entry of the file
@@ -32,6 +32,9 @@ void WriteManifest(const std::string& folder, const Checkpoint& checkpoint,
 // The name of the file of frozen weights that a checkpoint needs; "": none.
 // Errors: a manifest that can't be read.
 std::string NameOfFrozenFile(const std::string& folder);
+
+// Whether it is the folder of a checkpoint.
+bool HoldsCheckpointFiles(const std::string& folder);
 
 // A checkpoint by its folder. Errors: LoadCheckpoint's.
 Checkpoint ReadCheckpointFiles(const std::string& folder,

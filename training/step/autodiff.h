@@ -6,6 +6,7 @@
 
 #include "graph/evaluator.h"
 #include "graph/graph.h"
+#include "graph/node_notes.h"
 #include "onnx_fp8/budgets.h"
 
 namespace onnx_fp8 {
@@ -46,7 +47,5 @@ BackwardResult BuildBackward(Graph& graph, Value* loss,
                              const Evaluator& evaluator,
                              Spending* spending = nullptr,
                              Value* seed = nullptr);
-
-inline constexpr char kForwardName[] = "onnx_fp8.forward";
 
 }  // namespace onnx_fp8

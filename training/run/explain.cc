@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/run/explain.h"
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/number_text.h"
+#include "base/shallow_json.h"
+#include "onnx_fp8/run_folder.h"
+#include "training/run/batch_groups.h"
+#include "training/run/data_layout.h"
+
+namespace onnx_fp8 {
+namespace {
+
+// A step's loss and gradient norm in metrics.jsonl; nullopt: not finite.
+using Numbers = std::pair<std::optional<double>, std::optional<double>>;
+
+std::optional<double> FiniteOrNone(double number) {
+  if (!std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+std::optional<double> NumberOf(const nlohmann::json& line, const char* key) {
+  const auto at = line.find(key);
+  if (at == line.end()) return -1;  // it is not known
+  if (!at->is_number()) return std::nullopt;
+  return at->get<double>();
+}
+
+// Lines that are not ours are left out: the numbers are compared, not needed.
+std::map<int64_t, Numbers> NumbersOfRun(const std::string& folder) {
+  std::map<int64_t, Numbers> all;
+  std::ifstream file(RunFolder(folder).metrics(), std::ios::binary);
+  for (std::string text; std::getline(file, text);) {
+    try {
+      const auto line = ParseShallowJson(text.data(), text.size(), 4, "");
+      if (!line.is_object() || !line.contains("loss")) continue;
+      const auto step = line.find("step");
+      if (step == line.end() || !step->is_number_integer()) continue;
+      all[step->get<int64_t>()] = {NumberOf(line, "loss"),
+                                   NumberOf(line, "grad_norm")};
+    } catch (const Error&) {  // deep nesting
+    }
+  }
+  return all;
+}
+
+std::string TextOf(const std::optional<double>& number) {
+  return number ? NumberText(*number) : "not finite";
+}
+
+// "": the run had the same numbers, or it is not known which.
+std::string DifferenceOf(const StepResult& now,
+                         const std::map<int64_t, Numbers>& before) {
+  const auto at = before.find(now.step);
+  if (at == before.end()) return "";
+  const auto& [loss, norm] = at->second;
+  const auto differs = [&](const char* what, float got,
+                           const std::optional<double>& had) {
+    const auto is = FiniteOrNone(double{got});
+    return is == had ? ""
+                     : Concat("step ", now.step, " has the ", what, " ",
+                              TextOf(is), ", in the run it was ", TextOf(had));
+  };
+  std::string text = differs("loss", now.loss, loss);
+  if (text.empty()) {
+    text =
+        differs("gradient norm", now.grad_norm < 0 ? -1 : now.grad_norm, norm);
+  }
+  return text;
+}
+
+std::set<std::string> InputsBySample(const DataLayout& layout) {
+  std::set<std::string> names;
+  for (const DatasetInput& input : layout.inputs) {
+    if (!input.whole) names.insert(input.name);
+  }
+  return names;
+}
+
+// The FQNs of layers that have the names of initializers.
+void NameLayers(const TrainingSession& session, Explanation* explanation) {
+  const auto name = [&](std::string* layer) {
+    for (const ParameterInfo& parameter : session.Parameters()) {
+      if (parameter.name == *layer) {
+        *layer = parameter.fqn;
+        return;
+      }
+    }
+  };
+  if (explanation->found) name(&explanation->found->layer);
+  for (LargeResult& result : explanation->largest) name(&result.layer);
+}
+
+void CheckSamples(const Dataset& data, const BatchGroups::Group& group,
+                  const Evidence& evidence) {
+  for (size_t i = 0; i < evidence.batches.size(); ++i) {
+    const int64_t batch = group.first + static_cast<int64_t>(i);
+    Check(batch == evidence.batches[i] && i < evidence.samples.size() &&
+              data.Samples(batch) == evidence.samples[i],
+          "the batches of step ", evidence.step,
+          " have other samples than in the run: its data or its options have "
+          "changed since");
+  }
+}
+
+}  // namespace
+
+Explanation ExplainStep(TrainingSession& session, const Dataset& data,
+                        const TrainerSpec& spec, const Evidence& evidence,
+                        const std::function<void(int64_t step)>& done) {
+  const BatchGroups groups = GroupsOf(session, data, spec.grad_accum);
+  const auto before = NumbersOfRun(spec.folder);
+  Explanation explanation;
+  explanation.first_step = session.step() + 1;
+  CheckSamples(data, groups.OfStep(evidence.step - 1), evidence);
+  while (session.step() < evidence.step) {
+    const bool last = session.step() + 1 == evidence.step;
+    const BatchGroups::Group group = groups.OfStep(session.step());
+    std::vector<TensorMap> batches;
+    std::vector<int64_t> sizes;
+    for (int64_t i = 0; i < group.count; ++i) {
+      batches.push_back(data.Batch(group.first + i));
+      sizes.push_back(CountSamples(batches.back(), spec.layout));
+    }
+    NotFiniteWatch watch(sizes, InputsBySample(spec.layout));
+    if (last) session.Watch(&watch);
+    const double lr =
+        LearningRate(spec.schedule, spec.lr, session.step() + 1, spec.steps);
+    try {
+      explanation.result = session.Step(batches, lr);
+    } catch (...) {
+      session.Watch(nullptr);
+      throw;
+    }
+    session.Watch(nullptr);
+    if (explanation.difference.empty()) {
+      explanation.difference = DifferenceOf(explanation.result, before);
+    }
+    if (done) done(explanation.result.step);
+    if (!last) continue;
+    // What reaches no result is no fault of a step that was done.
+    if (watch.reaches_results() || explanation.result.skipped) {
+      explanation.found = watch.found();
+    }
+    explanation.reaches_results = watch.reaches_results();
+    explanation.largest = watch.largest();
+    NameLayers(session, &explanation);
+    if (!explanation.found || explanation.found->sample < 0) continue;
+    const auto samples = data.Samples(group.first + explanation.found->batch);
+    const auto at = static_cast<size_t>(explanation.found->sample);
+    if (at < samples.size()) explanation.sample = samples[at];
+  }
+  return explanation;
+}
+
+}  // namespace onnx_fp8
