@@ -45,7 +45,11 @@ std::string LayerOf(const Node& node) {
     if (std::string name = weight(); !name.empty()) return name;
   }
   const std::string module = ModulePath(node);
-  return module.empty() ? weight() : module;
+  const std::string layer = module.empty() ? weight() : module;
+  // A rounding belongs to what it rounds.
+  const Node* before = node.in(0) ? node.in(0)->producer : nullptr;
+  const bool rounds = FactsOf(node).kind == OpKind::kRound;
+  return layer.empty() && rounds && before ? LayerOf(*before) : layer;
 }
 
 void NotFiniteWatch::Begin(const Graph& graph, ExecutionProvider& provider) {

@@ -248,6 +248,9 @@ def test_a_run_that_ends(tmp_path, choice):
 def test_a_spike(tmp_path):
     out = tmp_path / "run"
     model, data = plain(tmp_path / "m.onnx", "Abs"), samples(tmp_path / "d.npz", 100.0, at=SAMPLES - 1)
+    arrays = dict(np.load(data))
+    arrays["labels"][-1] = 1
+    np.savez(data, **arrays)
     done = train(out, model, data, "--no-shuffle", "--watch", "spike=5", steps=18, lr=1e-5)
     (event,) = evidence(out)
     losses = [line["loss"] for line in metrics(out)]
