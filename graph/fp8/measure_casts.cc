@@ -49,16 +49,6 @@ Value* Measure(Graph& graph, const Node& quantizer, Node* before) {
                  {"block_columns", quantizer.Int("block_columns", 0)}});
 }
 
-// The tensor that the codes stand for. A copy may be quantized from an earlier
-// copy (Transposition::kRequantize).
-Value* BeforeCasts(const Node& quantizer) {
-  Value* x = quantizer.in(0);
-  const Node* decoding = x->producer;
-  if (!decoding || !decoding->IsOurs("DequantizeBlock")) return x;
-  const Node* first = decoding->in(0)->producer;
-  return first && FactsOf(*first).kind == OpKind::kQuantize ? first->in(0) : x;
-}
-
 // Evenly spread ones.
 std::vector<int64_t> SampledRows(int64_t rows) {
   std::vector<int64_t> sample(static_cast<size_t>(kSampledRows));
@@ -104,6 +94,14 @@ bool IsCast(const Node* node) {
 }
 
 }  // namespace
+
+Value* BeforeCasts(const Node& quantizer) {
+  Value* x = quantizer.in(0);
+  const Node* decoding = x->producer;
+  if (!decoding || !decoding->IsOurs("DequantizeBlock")) return x;
+  const Node* first = decoding->in(0)->producer;
+  return first && FactsOf(*first).kind == OpKind::kQuantize ? first->in(0) : x;
+}
 
 std::vector<Node*> MeasuredNodes(Graph& graph,
                                  const std::vector<std::string>& layers,

@@ -23,6 +23,10 @@ std::vector<Node*> MeasuredNodes(Graph& graph,
                                  const std::vector<std::string>& layers,
                                  bool keeps_codes = false);
 
+// The tensor that a quantizer's codes stand for. A copy may be quantized from
+// an earlier copy (Transposition::kRequantize).
+Value* BeforeCasts(const Node& quantizer);
+
 // Adds a CastStatistics behind each of these quantizers, and a
 // ProductStatistics behind each of these products. The latter compares 128 rows
 // of the FP8 product, or all rows if it has fewer, with the same rows of a
