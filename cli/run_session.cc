@@ -18,7 +18,7 @@ CommandHelp TrainHelp() {
        "Train an exported model.",
        {{"", {"Model"}},
         {"Data", {"Files", "Samples", "Order", "Seed"}},
-        {"Steps", {"Steps", "Accumulation", "Saves", "Evaluation"}},
+        {"Steps", {"Steps", "Accumulation", "Saves", "Dump", "Evaluation"}},
         {"Ranks", {"Ranks", "Job"}},
         {"Optimizer", {"Optimizer", "Schedule"}}},
        {"onnx-fp8 train mlp.onnx --data digits.npz --loss cross_entropy "

@@ -26,6 +26,7 @@
 #include "onnx_fp8/batch_norm_mode.h"
 #include "onnx_fp8/budgets.h"
 #include "onnx_fp8/cast_statistics.h"
+#include "onnx_fp8/dumped_tensor.h"
 #include "onnx_fp8/gemm_filter.h"
 #include "onnx_fp8/loss_scaling.h"
 #include "onnx_fp8/memory_report.h"
@@ -171,6 +172,10 @@ struct SessionOptions {
   // (StepResult::casts), of these layers or of all; "": none does. No result
   // changes. See onnx_fp8/stats_spec.h.
   std::string stats;
+  // Steps `at_steps` keep tensors of the products of the layers `dump`, globs
+  // over names (StepResult::dumps): of the operands `what`, or of all if it is
+  // empty. No result changes. See onnx_fp8/dump_spec.h.
+  std::vector<std::string> dump, at_steps, what;
   uint64_t seed = 0;
   // Called before the memory of a plan is allocated, as a rule after the model
   // was read and a graph was built; empty: nothing is called.
@@ -226,6 +231,9 @@ struct StepResult {
   // Statistics of the step's casts to FP8, joined over micro-batches and ranks.
   // Empty: `stats` does not measure this step.
   std::vector<MeasuredCast> casts = {};
+  // Tensors of the products of each micro-batch. Empty: `dump` keeps none of
+  // this step.
+  std::vector<Dump> dumps = {};
 };
 
 struct EvalResult {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Choices that save memory and change no bit. Any two of them meet in a run,
-// and each one meets every named recipe, both dtypes, runs that are resumed and
-// runs that go on with other numbers of ranks.
+// Choices that save memory, or keep tensors of a step, and change no bit. Any
+// two of them meet in a run, and each one meets every named recipe, both
+// dtypes, runs that are resumed and runs that go on with other numbers of
+// ranks.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -32,7 +33,8 @@ enum BitFactor : size_t {
   kAgain,
   kFiles,
   kCodes,
-  kRelease
+  kRelease,
+  kDump
 };
 
 // How the four steps of a run go. The last two ways divide state among ranks.
@@ -67,6 +69,7 @@ std::vector<size_t> LevelsOfFactors() {
           std::size(kAgainNames),
           2,
           2,
+          2,
           2};
 }
 
@@ -84,6 +87,7 @@ struct BitCase {
   bool in_files = false;     // `state_dir`
   bool keeps_codes = false;  // `primary_weights`
   bool releases = false;     // `release_gradients`
+  bool dumps = false;        // `dump`, where one rank trains
 };
 
 BitCase CaseOf(const std::vector<size_t>& levels) {
@@ -93,13 +97,15 @@ BitCase CaseOf(const std::vector<size_t>& levels) {
           static_cast<Again>(levels[kAgain]),
           levels[kFiles] != 0,
           levels[kCodes] != 0,
-          levels[kRelease] != 0};
+          levels[kRelease] != 0,
+          levels[kDump] != 0};
 }
 
 std::string NameOf(const BitCase& c) {
   return Concat(c.recipe, "_", Name(c.dtype), "_", kWayNames[c.way],
                 kAgainNames[c.again], c.in_files ? "_files" : "",
-                c.keeps_codes ? "_codes" : "", c.releases ? "_released" : "");
+                c.keeps_codes ? "_codes" : "", c.releases ? "_released" : "",
+                c.dumps ? "_dumps" : "");
 }
 
 void PrintTo(const BitCase& c, std::ostream* out) { *out << NameOf(c); }
@@ -180,6 +186,11 @@ SessionOptions OptionsOf(const BitCase& c, const std::string& files) {
   if (c.in_files) options.state_dir = files;
   if (c.keeps_codes) options.primary_weights = "fp8";
   options.optimizer.release_gradients = c.releases;
+  // What is kept would need more memory than the search allows.
+  if (c.dumps && c.again != kWhatFits) {
+    options.dump = {"*"};
+    options.at_steps = {"1", "3", "4"};
+  }
   return options;
 }
 
@@ -206,6 +217,7 @@ struct BitRun {
 void RunStage(SessionOptions options, const Stage& stage,
               const std::string& folder, BitRun* run) {
   if (stage.ranks == 1) options.shard.what = Sharding::kNone;
+  if (stage.ranks > 1) options.dump = options.at_steps = {};
   RunRanks(stage.ranks, [&](Communicator& world) {
     const MeshRanks ranks({.dp = stage.ranks}, world);
     auto session = MakeSession(options, MakeCpuProvider(),
@@ -215,6 +227,9 @@ void RunStage(SessionOptions options, const Stage& stage,
       const StepResult result =
           session->Step(ShareOf(StepsOfBits()[i][0], world), kRateOfBits);
       EXPECT_FALSE(result.skipped) << result.cause;
+      const std::string step = std::to_string(result.step);
+      EXPECT_EQ(result.dumps.size(),
+                std::ranges::count(options.at_steps, step) > 0 ? 1u : 0u);
       if (world.rank() > 0) continue;
       run->losses.push_back(result.loss);
       run->norms.push_back(result.grad_norm);
@@ -255,7 +270,7 @@ const BitRun& PlainRun(const BitCase& c) {
   BitCase plain = c;
   plain.way = c.way < kOnRanks ? kStraight : kOnRanks;
   plain.again = kNothing;
-  plain.in_files = plain.keeps_codes = plain.releases = false;
+  plain.in_files = plain.keeps_codes = plain.releases = plain.dumps = false;
   const auto [known, is_new] = runs.try_emplace(NameOf(plain));
   if (is_new) {
     known->second = RunWith(OptionsOf(plain, ""), plain.way, false);

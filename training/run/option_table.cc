@@ -100,6 +100,18 @@ const Option kOptions[] = {
         "flushed numbers, the noise, amax, scale. `train()` writes them to "
         "OUT/statistics.jsonl, other commands print them",
         "", {.field = &O::stats}),
+    Row("Dump", "dump", kList,
+        "globs over names of layers: the steps `at_steps` write tensors of the "
+        "products of these layers to OUT/dumps: before the cast to FP8, codes, "
+        "scales, decoded; and the results. `compare()` finds where two runs "
+        "part",
+        "", {.field = &O::dump}),
+    Row("Dump", "at_steps", kList, "steps that `dump` writes: 10,20", "",
+        {.field = &O::at_steps}),
+    Row("Dump", "what", kList,
+        "which of input, weight, grad_output, output `dump` writes (default: "
+        "all)",
+        "", {.field = &O::what}),
     Row("Saves", "save_best", kChoice,
         "also keep the checkpoint with the best validation, in OUT/best "
         "(`eval()` and `export()` with `best`)",

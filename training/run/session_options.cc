@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "data/arrays.h"
 #include "graph/fp8/auto_filter.h"
+#include "onnx_fp8/dump_spec.h"
 #include "onnx_fp8/lora_spec.h"
 #include "onnx_fp8/recipe_text.h"
 #include "onnx_fp8/stats_spec.h"
@@ -499,6 +500,7 @@ SessionOptions SessionOptionsOf(const OptionSet& options,
   CheckWeightOptions(session);
   if (!session.lora.empty()) ParseLora(session.lora);
   ParseStats(session.stats);
+  ParseDump(session.dump, session.at_steps, session.what);
   session.model = model;
   session.given = options.AllGiven();
   if (options.Find("loss")) session.loss = LossOf(options);

@@ -34,7 +34,7 @@ std::optional<LabelType> LabelOf(const Graph& graph, const LossSpec& loss,
 bool PlanKey::Fits(const PlanKey& wanted) const {
   return kind == wanted.kind && input_gradients == wanted.input_gradients &&
          shapes == wanted.shapes && sums == wanted.sums &&
-         measures == wanted.measures && has_loss == wanted.has_loss &&
+         extras == wanted.extras && has_loss == wanted.has_loss &&
          label == wanted.label && averages == wanted.averages &&
          std::ranges::includes(wanted.values, values);
 }

@@ -36,7 +36,7 @@ struct PlanKey {
   std::map<std::string, Shape> shapes = {};  // shapes of the inputs
   InputValues values = {};                   // of inputs that decided something
   MicroSums sums = {};                       // of kApply
-  bool measures = false;                     // the casts of the step (`stats`)
+  StepExtras extras = {};                    // what the step says beside
   bool has_loss = true;  // false: kEval without the label of the session's loss
   std::optional<LabelType> label = {};               // that the loss reads
   std::map<std::string, std::string> averages = {};  // as StepSource's

@@ -78,6 +78,7 @@ class Session : public TrainingSession {
         })) {
     CheckOptions(options.provider_options, ranks);
     CheckStats(options, *provider_);
+    CheckDump(options, ranks);
     if (ranks && model_.step) RequireOneProcess(*model_.graph, *model_.step);
     TakeOverAll();
     for (const auto& [name, count] : model_.batches) state_.Set(name, count);
@@ -511,8 +512,9 @@ class Session : public TrainingSession {
     PlanKey key{kind, input_gradients,
                 ShapesOf(*model_.graph, feeds, options_.model),
                 ValuesOf(*model_.graph, feeds)};
-    key.measures =
-        measures || (TrainsOnSamples(kind) && stats_.Measures(step_ + 1));
+    const bool trains = TrainsOnSamples(kind);
+    key.extras = {measures || (trains && stats_.Measures(step_ + 1)),
+                  trains && source_.dump.Dumps(step_ + 1)};
     key.has_loss = kind != StepKind::kEval || HasLabel(model_.loss, feeds);
     key.label = LabelOf(*model_.graph, model_.loss, feeds);
     if (kind == StepKind::kEval) key.averages = averages_.ToRead(state_);
@@ -629,7 +631,7 @@ class Session : public TrainingSession {
       return MakePlan(graph, kernels, provider_->device(), provider_->queue());
     };
     StepSource source = source_;
-    source.measures = key.measures;
+    source.extras = key.extras;
     ApplyChoice(choice, &source);
     PaperStep paper;
     paper.step = BuildStepGraph(source, key.kind, key.shapes, false, key.values,
@@ -671,7 +673,7 @@ class Session : public TrainingSession {
     const StepKind kind = key.kind;
     const bool lays_out = layout_.LaysOut(kind);
     StepSource source = source_;
-    source.measures = key.measures;
+    source.extras = key.extras;
     if (!key.has_loss) source.loss.kind.clear();
     source.averages = key.averages;
     if (fit) ApplyChoice(ChoiceOf(*fit), &source);
@@ -809,9 +811,7 @@ class Session : public TrainingSession {
     TensorMap outputs = planned.executor->Run(feeds, state_.tensors(), draw);
     started->reports.emplace_back(planned.report,
                                   outputs.at(planned.report->output));
-    const StepGraph& step = planned.step;
-    if (step.casts.empty()) return;
-    started->casts.emplace_back(step.casts, outputs.at(step.cast_numbers));
+    started->TakeExtras(planned.step, outputs);
   }
 
   // Waits for the started steps and reads their reports.

@@ -8,6 +8,23 @@
 
 namespace onnx_fp8 {
 
+void StartedStep::TakeExtras(const StepGraph& step, const TensorMap& outputs) {
+  if (!step.casts.empty()) {
+    casts.emplace_back(step.casts, outputs.at(step.cast_numbers));
+  }
+  if (step.dumped.empty()) return;
+  const auto get = [&](const std::string& name) {
+    return name.empty() ? Tensor() : outputs.at(name);
+  };
+  Dump& dump = dumps.emplace_back();
+  for (const DumpedOutputs& made : step.dumped) {
+    DumpedTensor& tensor = dump.emplace_back(made.label);
+    tensor.value = get(made.value);
+    tensor.codes = get(made.codes);
+    tensor.scale = get(made.scale);
+  }
+}
+
 void StartedSteps::Settle(StepCounts* counts) {
   while (!started_.empty()) {
     StartedStep started = std::move(started_.front());
@@ -34,6 +51,12 @@ StepResult StartedSteps::Take() {
   return result;
 }
 
+void StartedSteps::ToHost(DumpedTensor* tensor) const {
+  for (Tensor* part : {&tensor->value, &tensor->codes, &tensor->scale}) {
+    if (part->defined()) *part = provider_->ToHost(*part);
+  }
+}
+
 StepResult StartedSteps::Read(const StartedStep& started) {
   std::vector<StepReport> reports;
   for (const auto& [layout, tensor] : started.reports) {
@@ -44,6 +67,10 @@ StepResult StartedSteps::Read(const StartedStep& started) {
   // decide which layers are in FP8.
   for (const auto& [casts, numbers] : started.casts) {
     JoinCasts(CastsIn(casts, provider_->ToHost(numbers)), &result.casts);
+  }
+  result.dumps = started.dumps;
+  for (Dump& dump : result.dumps) {
+    for (DumpedTensor& tensor : dump) ToHost(&tensor);
   }
   result.step = started.step;
   result.remark = started.remark;

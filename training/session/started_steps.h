@@ -11,6 +11,7 @@
 #include "onnx_fp8/session.h"
 #include "providers/provider.h"
 #include "training/state/session_state.h"
+#include "training/step/step_graph.h"
 #include "training/step/step_report.h"
 
 namespace onnx_fp8 {
@@ -25,6 +26,11 @@ struct StartedStep {
   // The casts that a micro-batch has measured, and their numbers. Empty: the
   // step measures none.
   std::vector<std::pair<std::vector<MeasuredCast>, Tensor>> casts = {};
+  // The tensors that micro-batches have dumped. Empty: the step dumps none.
+  std::vector<Dump> dumps = {};
+
+  // Takes what a run of the step's graph says of its products.
+  void TakeExtras(const StepGraph& step, const TensorMap& outputs);
 };
 
 // The steps that were started, in order, and their results.
@@ -48,6 +54,7 @@ class StartedSteps {
 
  private:
   StepResult Read(const StartedStep& started);
+  void ToHost(DumpedTensor* tensor) const;
 
   ExecutionProvider* provider_;
   std::deque<StartedStep> started_;

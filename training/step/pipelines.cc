@@ -157,6 +157,7 @@ Passes ImportPasses(const SessionOptions& options, ImportReport* report) {
 void RequireModel(const SessionOptions& options, const Graph& step) {
   const char* option = !options.lora.empty()    ? "`lora`"
                        : !options.stats.empty() ? "`stats`"
+                       : !options.dump.empty()  ? "`dump`"
                                                 : nullptr;
   if (!option) return;
   throw OptionError(Concat(option,
@@ -239,7 +240,7 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
     if (splits) list.push_back(unmark);
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
-    if (source.measures) list.push_back(measure);
+    if (source.extras.measures) list.push_back(measure);
     if (shards) list.push_back(shard);
   } else {
     list.push_back({"BuildBackward", [&, input_gradients](Graph& g) {
@@ -251,7 +252,7 @@ Passes StepPasses(StepBuilder& step, const StepSource& source, StepKind kind,
     list.push_back({"FuseBiasGradients", FuseBiasGradients, kMaySkip});
     list.push_back({"Fp8Rewrite", [&](Graph& g) { step.Quantize(g); }});
     list.push_back({"DropIdleAmaxes", [&](Graph& g) { step.DropAmaxes(g); }});
-    if (source.measures) list.push_back(measure);
+    if (source.extras.measures) list.push_back(measure);
     if (Recomputes(source, kind)) {
       list.push_back({"Recompute", [&](Graph& g) { step.Recompute(g); }});
     }
@@ -730,6 +731,9 @@ StepGraph BuildStepGraph(const StepSource& source, StepKind kind,
   Append(&list, AveragePasses(step, source, kind));
   Append(&list, MasterPasses(step, source));
   Append(&list, FrozenPasses(step, source));
+  if (source.extras.dumps) {
+    list.push_back({"DumpProducts", [&](Graph& g) { step.Dump(g); }});
+  }
   source.runner->Run(list, step.graph());
   return step.Take();
 }

@@ -160,6 +160,13 @@ void CheckStats(const SessionOptions& options, ExecutionProvider& provider) {
              options.provider, ", which has no kernel for it"));
 }
 
+void CheckDump(const SessionOptions& options, const MeshRanks* ranks) {
+  if (options.dump.empty() || !ranks) return;
+  throw OptionError(
+      "`dump`: expected one process, got several ranks of `mesh`: each has a "
+      "part of the tensors, and nothing puts the parts together yet");
+}
+
 void CheckMeasures(const SessionOptions& options, const MeshRanks* ranks) {
   if (options.stats.empty()) {
     throw OptionError("`stats` is missing: it says which layers are measured");

@@ -43,6 +43,10 @@ void CheckTimeline(const SessionOptions& options, ExecutionProvider& provider);
 // Errors: OptionError, if the provider has no kernel that measures casts.
 void CheckStats(const SessionOptions& options, ExecutionProvider& provider);
 
+// Errors: OptionError, if `dump` asks for tensors of several ranks: nothing
+// puts their parts together. `ranks` may be null.
+void CheckDump(const SessionOptions& options, const MeshRanks* ranks);
+
 // Checks an evaluation that is to measure its casts. Errors: OptionError, if
 // the options have no `stats`, or if there are several ranks: nothing joins the
 // evaluations of ranks. `ranks` may be null.

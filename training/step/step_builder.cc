@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/moment_codes.h"
 #include "graph/builder.h"
+#include "graph/fp8/dump_products.h"
 #include "graph/fp8/frozen_codes.h"
 #include "graph/fp8/measure_casts.h"
 #include "graph/fp8/scale_update.h"
@@ -241,12 +242,16 @@ void StepBuilder::Quantize(Graph& graph) {
     // For its errors.
     MeasuredNodes(graph, *source_.measured, source_.frozen == "fp8");
   }
+  if (TrainsOnSamples(step_.kind)) {
+    CheckDumped(source_.dump, step_.fp8.decisions, graph.file);
+  }
   // The rewrite marks FP8 products with their role; the profile wants it on
   // all.
   for (const GemmDecision& d : step_.fp8.decisions) {
     if (d.fp8 || d.gemm.role == GemmRole::kNone) continue;
     d.gemm.node->metadata["role"] = Name(d.gemm.role);
     d.gemm.node->metadata["fqn"] = d.fqn;
+    if (source_.extras.dumps) NameOperands(d.gemm);
   }
 }
 
@@ -441,6 +446,10 @@ void StepBuilder::StoreFrozen(Graph& graph) {
         graph, [this](const std::string& hint) { return StateName(hint); });
   }
   step_.frozen_weights = FrozenRemark();
+}
+
+void StepBuilder::Dump(Graph& graph) {
+  step_.dumped = DumpProducts(graph, source_.dump);
 }
 
 StepGraph StepBuilder::Take() {

@@ -62,6 +62,7 @@ class StepBuilder {
   void ReadAverages(Graph& graph);  // in place of weights
   void StoreMasters(Graph& graph);  // the last ones
   void StoreFrozen(Graph& graph);
+  void Dump(Graph& graph);
 
   Graph& graph() { return *step_.graph; }
   StepGraph Take();

@@ -15,6 +15,7 @@
 
 #include "collectives/mesh.h"
 #include "graph/evaluator.h"
+#include "graph/fp8/dump_products.h"
 #include "graph/fp8/fp8_rewrite.h"
 #include "graph/fp8/frozen_codes.h"
 #include "graph/graph.h"
@@ -24,6 +25,7 @@
 #include "graph/passes/specialize.h"
 #include "graph/weight_uses.h"
 #include "onnx_fp8/cast_statistics.h"
+#include "onnx_fp8/dump_spec.h"
 #include "onnx_fp8/session.h"
 #include "onnx_fp8/sharding.h"
 #include "providers/report/memory_report.h"
@@ -57,6 +59,15 @@ struct ExecutionChoice {
 struct StepChoice {
   RecomputeChooser recompute = {};  // empty: nothing runs again
   ExecutionChoice execution = {};
+};
+
+// What a step says of its products beside its results, which are the same
+// without it.
+struct StepExtras {
+  bool measures = false;  // statistics of casts (`stats`)
+  bool dumps = false;     // tensors (`dump`)
+
+  bool operator==(const StepExtras&) const = default;
 };
 
 enum class StepKind {
@@ -126,9 +137,10 @@ struct StepSource {
   std::map<std::string, WeightUse> uses = {};
   std::string segment_ids = {};  // see SessionOptions
   // `stats` measures casts of these layers (MeasureCasts), in some steps.
-  // nullopt: no step measures. `measures`: this step does.
+  // nullopt: no step measures.
   std::optional<std::vector<std::string>> measured = {};
-  bool measures = false;
+  DumpSpec dump = {};
+  StepExtras extras = {};  // of this step
 };
 
 // What earlier graphs of a run, or its checkpoint, have laid out for later
@@ -168,10 +180,11 @@ struct StepGraph {
   // that they belong to.
   std::string cast_numbers;
   std::vector<MeasuredCast> casts;
-  std::string loss_scale;         // float, the one of this step
-  std::string update_amax;        // as OptimizerValues', of all ranks
-  std::string lr;                 // input
-  std::vector<std::string> sums;  // state in which micro steps add up
+  std::vector<DumpedOutputs> dumped;  // outputs for `dump`
+  std::string loss_scale;             // float, the one of this step
+  std::string update_amax;            // as OptimizerValues', of all ranks
+  std::string lr;                     // input
+  std::vector<std::string> sums;      // state in which micro steps add up
   // Graph output → the initializer or graph input whose gradient it is.
   std::map<std::string, std::string> gradients;
   std::map<std::string, std::string> input_gradients;

@@ -11,6 +11,7 @@
 #include "base/joined.h"
 #include "graph/passes/straight_through.h"
 #include "graph/passes/token_places.h"
+#include "onnx_fp8/dump_spec.h"
 #include "onnx_fp8/option_error.h"
 #include "onnx_fp8/stats_spec.h"
 #include "training/make_provider.h"
@@ -378,6 +379,7 @@ StepSource MakeStepSource(const SessionOptions& options,
   source.segment_ids = options.segment_ids;
   if (!options.stats.empty())
     source.measured = ParseStats(options.stats).layers;
+  source.dump = ParseDump(options.dump, options.at_steps, options.what);
   source.fp8.own_frozen_scales = source.frozen == "fp8";
   if (source.frozen == "bfloat16" ||
       (source.frozen == "fp8" && options.dtype == DType::kBFloat16)) {
