@@ -8,6 +8,7 @@
 //   metrics.jsonl   see training/run/metrics.h
 //   statistics.jsonl   of `stats`, the same
 //   evidence.json   of steps that went wrong, see training/state/evidence.h
+//   dumps/          of `dump`, see training/run/dump_file.h
 //   latest, checkpoints/   see training/state/checkpoint.h
 //   best/           the same for the best checkpoint (TrainerSpec::save_best)
 //
@@ -48,6 +49,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string statistics() const { return path_ + "/statistics.jsonl"; }
+  std::string dumps() const { return path_ + "/dumps"; }
   // Whether Write has completed in this folder.
   bool HasConfig() const;
   bool HasCheckpoint() const;

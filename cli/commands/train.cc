@@ -177,6 +177,8 @@ class TrainCommand {
   int64_t ValBatchSize() const;
   // Errors: a schedule longer than the run.
   void FillSpec();
+  // Errors: a step to dump that the run does not reach.
+  void CheckDumpedSteps() const;
   // Errors: data of unknown length.
   int64_t StepsOf(int64_t epochs) const;
   BatchGroups Groups() const {
@@ -533,12 +535,23 @@ void TrainCommand::FillSpec() {
   spec_.steps = flags_.Int("steps");
   const int64_t epochs = flags_.Int("epochs");
   if (epochs > 0) spec_.steps = StepsOf(epochs);
+  CheckDumpedSteps();
   const Schedule& schedule = spec_.schedule;
   if (schedule.decay > 0 && schedule.decay > spec_.steps - schedule.warmup) {
     throw OptionError(
         Concat("`schedule`: expected warm-up and decay of at most ",
                spec_.steps, " steps, as many as the run has, got ",
                schedule.warmup, " and ", schedule.decay));
+  }
+}
+
+void TrainCommand::CheckDumpedSteps() const {
+  for (const std::string& step : flags_.List("at_steps")) {
+    int64_t number = 0;
+    if (ReadNumber(step, &number) && number <= spec_.steps) continue;
+    throw OptionError(
+        Concat("`at_steps`: expected steps of the run, which has ", spec_.steps,
+               ", got ", step));
   }
 }
 

@@ -136,6 +136,7 @@ void RunFolder::CheckPlain() const {
       {"best/latest", kFile},      {"best/checkpoints", kFolder},
       {"loss", kFolder},           {"optimizer", kFolder},
       {"statistics.jsonl", kFile}, {"evidence.json", kFile},
+      {"dumps", kFolder},
   };
   for (const auto& [name, expected] : kept) {
     std::string path = path_ + "/" + name;

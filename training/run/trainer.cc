@@ -26,6 +26,7 @@
 #include "onnx_fp8/run_folder.h"
 #include "training/run/batch_groups.h"
 #include "training/run/data_layout.h"
+#include "training/run/dump_file.h"
 #include "training/run/event_file.h"
 #include "training/run/evidence_keeper.h"
 #include "training/run/metrics.h"
@@ -318,6 +319,7 @@ class Trainer {
     for (const MeasuredCast& cast : step.casts) {
       Record(CastMetrics{step.step, cast});
     }
+    WriteDumps(step);
     Report(step, lr);
     KeepEvidence(step, group);
   }
@@ -333,6 +335,22 @@ class Trainer {
       if (kept) events_.EvidenceKept(kept->step, kept->cause);
     } catch (const Error& error) {
       events_.MetricsFailed(error.what());
+    }
+  }
+
+  // Errors: the disk.
+  void WriteDumps(const StepResult& step) const {
+    if (spec_.folder.empty() || step.dumps.empty()) return;
+    const SessionOptions& options = session_.Options();
+    DumpFile file{.step = step.step,
+                  .batches = std::ssize(step.dumps),
+                  .model = MarkOfModel(session_.Parameters()),
+                  .recipe = RecipeText(options.recipe),
+                  .provider = options.provider};
+    for (const Dump& dump : step.dumps) {
+      file.tensors = dump;
+      WriteDump(RunFolder(spec_.folder).dumps(), file);
+      ++file.batch;
     }
   }
 
