@@ -37,6 +37,7 @@ constexpr Command kCommands[] = {
     {"sensitivity", SensitivityCommand, "which layers stand which FP8 recipe"},
     {"explain", Explain, "the node that makes NaN or Inf in a run's step"},
     {"report", Report, "one HTML page about runs"},
+    {"compare", Compare, "where two dumps of a step part first"},
     {"recipes", Recipes, "the FP8 recipes known by name"},
     {"run", Run, "outputs of a model for one batch"},
     {"bench", Bench, "speed of products, layers and attention here"},

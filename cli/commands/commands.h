@@ -23,6 +23,7 @@ inline constexpr int kInterrupted = 130;
 
 int Bench(const Arguments& arguments);        // bench.cc
 int Calibrate(const Arguments& arguments);    // calibrate.cc
+int Compare(const Arguments& arguments);      // compare.cc
 int Eval(const Arguments& arguments);         // eval.cc
 int Explain(const Arguments& arguments);      // explain.cc
 int Export(const Arguments& arguments);       // export.cc
