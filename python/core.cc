@@ -464,10 +464,15 @@ std::string TrainWith(const nb::dict& options, const nb::object& callback,
 using Command = int (*)(const Arguments&);
 
 constexpr std::pair<const char*, Command> kCommands[] = {
-    {"calibrate", Calibrate}, {"eval", Eval},
-    {"export", Export},       {"inspect", Inspect},
-    {"recipes", Recipes},     {"report", Report},
-    {"rewrite", Rewrite},     {"sensitivity", SensitivityCommand},
+    {"calibrate", Calibrate},
+    {"compare", Compare},
+    {"eval", Eval},
+    {"export", Export},
+    {"inspect", Inspect},
+    {"recipes", Recipes},
+    {"report", Report},
+    {"rewrite", Rewrite},
+    {"sensitivity", SensitivityCommand},
     {"version", Version},
 };
 

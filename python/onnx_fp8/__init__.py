@@ -13,9 +13,9 @@ from ._core import __version__
 from ._errors import Error, MissingFileError, OptionError
 from ._notes import Note
 from ._pack import pack
-from .commands import calibrate, evaluate, export, inspect, recipes, report, rewrite, sensitivity, train
+from .commands import calibrate, compare, evaluate, export, inspect, recipes, report, rewrite, sensitivity, train
 from .session import (EvalResult, GradientResult, InputInfo, ParameterInfo, StepResult, TrainingSession)
 
 __all__ = ["Error", "EvalResult", "GradientResult", "InputInfo", "MissingFileError", "Note", "OptionError",
-           "ParameterInfo", "StepResult", "TrainingSession", "__version__", "calibrate", "evaluate", "export",
+           "ParameterInfo", "StepResult", "TrainingSession", "__version__", "calibrate", "compare", "evaluate", "export",
            "inspect", "pack", "recipes", "report", "rewrite", "sensitivity", "train"]

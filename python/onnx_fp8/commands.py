@@ -102,6 +102,14 @@ def report(runs, out, **options) -> None:
     _core.run_command("report", {"RUN": folders, "out": os.path.abspath(os.fspath(out)), **options}, note)
 
 
+@documented("compare")
+def compare(a, b, **options) -> dict:
+    """Where two dumps of `train` (`dump`, `at_steps`) part: `first`, and all `tensors` in the order of the step
+    (docs/formats.md). `a`, `b`: folders of runs, folders of dumps, or files."""
+    paths = [os.fspath(path) for path in (a, b)]
+    return json.loads(_core.run_command("compare", {"DUMP": paths, **options, "json": True}, note))
+
+
 def recipes() -> list[dict]:
     """The recipes known by name: `name`, `summary`, `label`, and `recipe` with all settings."""
     return json.loads(_core.run_command("recipes", {"json": True}, note))

@@ -55,6 +55,15 @@ def test_statistics_are_those_of_the_file(tmp_path):
     assert {line["fqn"] for line in lines} == {"fc1.weight", "fc2.weight"}
 
 
+def test_dumps_are_compared(tmp_path):
+    for recipe in ("tensorwise", "rowwise"):
+        train(tmp_path / recipe, 3, recipe=recipe, dump="fc*", at_steps=[1, 3], what=["input", "output"])
+    found = onnx_fp8.compare(tmp_path / "tensorwise", tmp_path / "rowwise")
+    assert found == json.loads(program.run("compare", tmp_path / "tensorwise", tmp_path / "rowwise", "--json").stdout)
+    assert found["steps"] == [1, 3] and found["first"]["fqn"] == "fc1.weight"
+    assert {tensor["operand"] for tensor in found["tensors"]} == {"input", "output"}
+
+
 def test_the_progress_line(tmp_path, capsys):
     train(tmp_path / "run", 9, progress=True)
     lines = capsys.readouterr().err.splitlines()
