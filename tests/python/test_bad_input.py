@@ -11,13 +11,13 @@ import stat
 import subprocess
 
 import pytest
-from bad_input import checkpoints, data, external, flags, graphs, hostile, losses, models, outputs, scales, steps, weights
+from bad_input import checkpoints, data, dumps, external, flags, graphs, hostile, losses, models, outputs, scales, steps, weights
 from bad_input.case import save
 from program import BIN
 
 CASES = [
     pytest.param(case, id=f"{module.__name__.rpartition('.')[2]}-{case.name}")
-    for module in (models, graphs, hostile, external, data, weights, checkpoints, scales, steps, outputs, flags, losses)
+    for module in (models, graphs, hostile, external, data, weights, checkpoints, scales, steps, outputs, flags, losses, dumps)
     for case in module.CASES
 ]
 SECONDS = 120  # a hang, even under a sanitizer

@@ -6,7 +6,7 @@ import re
 import pytest
 from program import FIXTURES, run
 
-COMMANDS = ["train", "eval", "export", "calibrate", "grad", "inspect", "plan", "rewrite", "sensitivity", "report", "recipes", "run", "bench", "ops", "version"]
+COMMANDS = ["train", "eval", "export", "calibrate", "grad", "inspect", "plan", "rewrite", "sensitivity", "report", "compare", "recipes", "run", "bench", "ops", "version"]
 MODEL = FIXTURES / "mlp" / "d18.onnx"
 
 

@@ -91,6 +91,13 @@ for name, words, flags in [
      ["--schedule", "cosine:decay=3"]),
     ("schedule_longer_than_the_run", "--schedule: expected warm-up and decay of at most 2 steps, as many as the run has, got 2 and 1",
      ["--schedule", "wsd:warmup=2,decay=1"]),
+    ("dump_without_steps", "--dump needs --at-steps", ["--dump", "*"]),
+    ("steps_without_a_dump", "--at-steps needs --dump", ["--at-steps", "1"]),
+    ("what_without_a_dump", "--what needs --dump", ["--what", "input"]),
+    ("dump_at_no_number", "--at-steps: expected whole numbers from 1, got \"0\"", ["--dump", "*", "--at-steps", "1,0"]),
+    ("dump_of_an_unknown_word", "--what: expected words of input, weight, grad_output, output, got \"inputs\"",
+     ["--dump", "*", "--at-steps", "1", "--what", "weight,inputs"]),
+    ("dump_beyond_the_run", "--at-steps: expected steps of the run, which has 2, got 3", ["--dump", "*", "--at-steps", "2,3"]),
     ("metrics_unknown", "--metrics: expected accuracy or perplexity, got \"f1\"", ["--metrics", "f1"]),
     ("perplexity_of_smoothed_labels",
      "--metrics: expected numbers of the loss, got perplexity, which is not known of cross_entropy with --class-weights or "
@@ -257,6 +264,8 @@ for name, words, flags in [
      "[m.onnx] expected parameters to train, got none; `onnx-fp8 inspect` tells why", ["--freeze", "*"]),
     ("expand_of_an_unknown_op",
      "--expand: expected an op with a body in ONNX ops, got Frobnicate", ["--expand", "Frobnicate"]),
+    ("dump_that_matches_nothing", "[m.onnx] --dump: expected a linear layer that v* matches, got w",
+     ["--dump", "w,v*", "--at-steps", "2"]),
     ("logits_that_are_no_output", "[m.onnx] expected an output named z, got y", ["--logits", "z"]),
 ]:
     case(name, words, code=1, make=training(*flags), leaves=BEGUN)
