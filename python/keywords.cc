@@ -18,7 +18,8 @@ std::string Keyword(const std::string& name, const std::string& value) {
 }
 
 std::string Function(const std::string& name) {
-  if (name == "bench") return "`onnx-fp8 bench`";  // of the program alone
+  // Of the program alone.
+  if (name == "bench" || name == "explain") return "`onnx-fp8 " + name + "`";
   return "`onnx_fp8." + (name == "eval" ? "evaluate" : name) + "`";
 }
 

@@ -52,7 +52,11 @@ const char* NameOf(Verdict verdict) {
 std::string SentenceOf(Verdict verdict, const Explanation& e) {
   switch (verdict) {
     case Verdict::kNode:
-      return Concat("The first node that makes ",
+      return Concat(e.found_step < e.result.step
+                        ? Concat("Step ", e.found_step,
+                                 " makes state that is not finite. ")
+                        : "",
+                    "The first node that makes ",
                     e.found->is_nan ? "NaN" : "Inf", " of finite operands:");
     case Verdict::kInput:
       return "The batch is not finite before any node runs:";
@@ -201,6 +205,7 @@ ExplainedJson ExplanationJson(const std::string& folder,
   if (verdict == Verdict::kLossScale) json["loss_scale"] = e.result.loss_scale;
   if (e.found && verdict != Verdict::kLossScale) {
     json["finding"] = JsonOf(*e.found, e.sample);
+    json["finding"]["step"] = e.found_step;
   }
   if (verdict != Verdict::kNothing) return json;
   json["largest"] = ExplainedJson::array();

@@ -61,20 +61,26 @@ void NotFiniteWatch::Begin(const Graph& graph, ExecutionProvider& provider) {
   samples_ = reads_batch && at < sizes_.size() ? sizes_[at] : 0;
   provider_ = &provider;
   seen_.clear();
-  ran_.clear();
   origins_.clear();
+  if (of_state_) new_state_ = NewState(graph);
+}
+
+bool NotFiniteWatch::Watches(const Node& node) const {
+  if (found_) return false;
+  return !of_state_ || std::ranges::any_of(node.outputs(), [&](const Value* v) {
+    return new_state_.contains(v);
+  });
 }
 
 void NotFiniteWatch::Before(const Node& node, std::span<const Tensor> inputs) {
-  if (found_) return;
+  if (!Watches(node)) return;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (node.in(i) && inputs[i].defined()) Look(*node.in(i), inputs[i], node);
   }
 }
 
 void NotFiniteWatch::After(const Node& node, std::span<const Tensor> outputs) {
-  if (found_) return;
-  ran_.insert(&node);
+  if (!Watches(node)) return;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Value* value = node.out(i);
     if (!value || !outputs[i].defined()) continue;
@@ -126,7 +132,7 @@ NotFiniteWatch::Seen NotFiniteWatch::LookAtSource(const Value& value,
                                                   const Tensor& tensor,
                                                   const Node& by) {
   Seen seen;
-  if (const Node* view = value.producer) {
+  if (const Node* view = of_state_ ? nullptr : value.producer) {
     const KernelEntry* entry =
         provider_->Kernels().Find(view->domain, view->op);
     // The results of a branch that is not taken are garbage.
@@ -146,7 +152,8 @@ NotFiniteWatch::Seen NotFiniteWatch::LookAtSource(const Value& value,
   seen.range = RangeOf(numbers);
   if (seen.finite()) return seen;
   const bool state = ChangesInTraining(value.role);
-  const bool constant = value.is_constant() || value.role == Role::kFrozen;
+  const bool constant = value.is_constant() || value.role == Role::kFrozen ||
+                        value.producer != nullptr;
   seen.weak = constant || (seen.range->nans == 0 && !state);
   if (constant) return seen;
   seen.origin =

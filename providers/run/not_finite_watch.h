@@ -52,8 +52,14 @@ struct LargeResult {
 // Finds where the NaN or Inf of a step comes from. A step's results are its
 // loss, the norm of its gradients, its new state. What reaches none of them is
 // no fault: a mask of -Inf for instance.
+//
+// Or, at a lower cost, where NaN or Inf of new state comes from: only the nodes
+// that make new state are watched, and an operand that is not finite has no
+// source then.
 class NotFiniteWatch : public NodeObserver {
  public:
+  // Of new state alone.
+  NotFiniteWatch() : of_state_(true) {}
   // `samples`: of each of the step's batches. `by_sample`: their arrays whose
   // first axis has the samples.
   NotFiniteWatch(std::vector<int64_t> samples, std::set<std::string> by_sample)
@@ -88,6 +94,7 @@ class NotFiniteWatch : public NodeObserver {
     bool finite() const { return !range || range->finite(); }
   };
 
+  bool Watches(const Node& node) const;
   const Seen& Look(const Value& value, const Tensor& tensor, const Node& by);
   Seen LookAtSource(const Value& value, const Tensor& tensor, const Node& by);
   // Fills in origin and weak of a result that is not finite.
@@ -99,6 +106,7 @@ class NotFiniteWatch : public NodeObserver {
   SeenTensor Describe(const Value& value) const;
   void KeepLargest(const Node& node, const TensorRange& range);
 
+  const bool of_state_ = false;
   const std::vector<int64_t> sizes_;
   const std::set<std::string> by_sample_;
   // Of a Run that reads a batch; else of the one before, and 0.
@@ -106,7 +114,7 @@ class NotFiniteWatch : public NodeObserver {
   ExecutionProvider* provider_ = nullptr;  // of a Run
   // Of a Run, whose graph stays.
   std::unordered_map<const Value*, Seen> seen_;
-  std::unordered_set<const Node*> ran_;
+  std::unordered_set<const Value*> new_state_;  // with of_state_
   std::vector<NotFinite> origins_;
   std::optional<NotFinite> found_, unused_;
   std::vector<LargeResult> largest_;

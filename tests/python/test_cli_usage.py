@@ -6,7 +6,8 @@ import re
 import pytest
 from program import FIXTURES, run
 
-COMMANDS = ["train", "eval", "export", "calibrate", "grad", "inspect", "plan", "rewrite", "sensitivity", "report", "compare", "recipes", "run", "bench", "ops", "version"]
+COMMANDS = ["train", "eval", "export", "calibrate", "grad", "inspect", "plan", "rewrite", "sensitivity", "explain",
+            "report", "compare", "recipes", "run", "bench", "ops", "version"]
 MODEL = FIXTURES / "mlp" / "d18.onnx"
 
 

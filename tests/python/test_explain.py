@@ -42,9 +42,9 @@ def quotient(path):
                        ("MatMul", ["q", "fc2.weight"], "y", "/fc2/MatMul")], ones=np.ones((FEATURES, HIDDEN)))
 
 
-def plain(path, op="Tanh"):
+def plain(path, op="Tanh", **weights):
     return save(path, [("MatMul", ["x", "fc1.weight"], "h", "/fc1/MatMul"), (op, ["h"], "t", f"/act/{op}"),
-                       ("MatMul", ["t", "fc2.weight"], "y", "/fc2/MatMul")])
+                       ("MatMul", ["t", "fc2.weight"], "y", "/fc2/MatMul")], **weights)
 
 
 def samples(path, planted=None, at=BAD):
@@ -145,12 +145,25 @@ def test_weights_that_overflow(tmp_path):
     out = tmp_path / "run"
     model, data = plain(tmp_path / "m.onnx", "Abs"), samples(tmp_path / "d.npz", 1e4, at=0)
     done = train(out, model, data, "--no-shuffle", "--save-every", 1, code=1, lr=3e38)
-    assert "expected finite numbers in a checkpoint, got " in done.stderr
-    assert "[fc1.weight]" in done.stderr or "[fc2.weight]" in done.stderr
+    assert "] expected finite numbers in a checkpoint, got " in done.stderr
     assert not (out / "latest").exists()
     report = explain(out)
-    assert report["step"] == 2 and report["checkpoint"] == "" and report["found"] == "state"
-    assert report["finding"]["result"]["name"] in ("fc1.weight", "fc2.weight")
+    finding = report["finding"]
+    assert report["step"] == 2 and report["checkpoint"] == "" and report["found"] == "node"
+    assert finding["step"] == 1 and finding["role"] == "optimizer" and finding["layer"] in ("fc1.weight", "fc2.weight")
+    assert all(operand.get("infinite", 0) + operand.get("nan", 0) == 0 for operand in finding["operands"])
+    assert "Step 1 makes state that is not finite. The first node that makes " in run("explain", out).stdout
+
+
+# Weights of the model itself.
+def test_a_model_that_is_not_finite(tmp_path):
+    out, weight = tmp_path / "run", np.ones((HIDDEN, CLASSES))
+    weight[2, 1] = np.inf
+    model = plain(tmp_path / "m.onnx", "Abs", **{"fc2.weight": weight})
+    train(out, model, samples(tmp_path / "d.npz"), steps=2, code=1)
+    report = explain(out)
+    assert report["found"] == "state" and report["step"] == report["finding"]["step"] == 1
+    assert report["finding"]["result"]["name"] == "fc2.weight" and report["finding"]["index"] == [2, 1]
 
 
 # ---- no fault

@@ -110,53 +110,83 @@ void CheckSamples(const Dataset& data, const BatchGroups::Group& group,
   }
 }
 
+// The batches of the session's next step.
+struct NextBatches {
+  std::vector<TensorMap> feeds;
+  std::vector<int64_t> sizes;  // in samples
+};
+
+NextBatches ReadBatches(const Dataset& data, const BatchGroups::Group& group,
+                        const DataLayout& layout) {
+  NextBatches batches;
+  for (int64_t i = 0; i < group.count; ++i) {
+    batches.feeds.push_back(data.Batch(group.first + i));
+    batches.sizes.push_back(CountSamples(batches.feeds.back(), layout));
+  }
+  return batches;
+}
+
+StepResult WatchedStep(TrainingSession& session, const NextBatches& batches,
+                       const TrainerSpec& spec, NotFiniteWatch* watch) {
+  struct AtEnd {
+    TrainingSession& session;
+    ~AtEnd() { session.Watch(nullptr); }
+  } at_end{session};
+  session.Watch(watch);
+  return session.Step(
+      batches.feeds,
+      LearningRate(spec.schedule, spec.lr, session.step() + 1, spec.steps));
+}
+
+// The sample of the data that the finding names; -1: none.
+int64_t SampleOf(const std::optional<NotFinite>& found, const Dataset& data,
+                 const BatchGroups::Group& group) {
+  if (!found || found->sample < 0) return -1;
+  const auto samples = data.Samples(group.first + found->batch);
+  const auto at = static_cast<size_t>(found->sample);
+  return at < samples.size() ? samples[at] : -1;
+}
+
 }  // namespace
 
 Explanation ExplainStep(TrainingSession& session, const Dataset& data,
-                        const TrainerSpec& spec, const Evidence& evidence,
-                        const std::function<void(int64_t step)>& done) {
+                        const TrainerSpec& spec, const Evidence& evidence) {
   const BatchGroups groups = GroupsOf(session, data, spec.grad_accum);
   const auto before = NumbersOfRun(spec.folder);
+  CheckSamples(data, groups.OfStep(evidence.step - 1), evidence);
   Explanation explanation;
   explanation.first_step = session.step() + 1;
-  CheckSamples(data, groups.OfStep(evidence.step - 1), evidence);
-  while (session.step() < evidence.step) {
-    const bool last = session.step() + 1 == evidence.step;
-    const BatchGroups::Group group = groups.OfStep(session.step());
-    std::vector<TensorMap> batches;
-    std::vector<int64_t> sizes;
-    for (int64_t i = 0; i < group.count; ++i) {
-      batches.push_back(data.Batch(group.first + i));
-      sizes.push_back(CountSamples(batches.back(), spec.layout));
-    }
-    NotFiniteWatch watch(sizes, InputsBySample(spec.layout));
-    if (last) session.Watch(&watch);
-    const double lr =
-        LearningRate(spec.schedule, spec.lr, session.step() + 1, spec.steps);
-    try {
-      explanation.result = session.Step(batches, lr);
-    } catch (...) {
-      session.Watch(nullptr);
-      throw;
-    }
-    session.Watch(nullptr);
-    if (explanation.difference.empty()) {
-      explanation.difference = DifferenceOf(explanation.result, before);
-    }
-    if (done) done(explanation.result.step);
-    if (!last) continue;
-    // What reaches no result is no fault of a step that was done.
-    if (watch.reaches_results() || explanation.result.skipped) {
-      explanation.found = watch.found();
-    }
-    explanation.reaches_results = watch.reaches_results();
-    explanation.largest = watch.largest();
-    NameLayers(session, &explanation);
-    if (!explanation.found || explanation.found->sample < 0) continue;
-    const auto samples = data.Samples(group.first + explanation.found->batch);
-    const auto at = static_cast<size_t>(explanation.found->sample);
-    if (at < samples.size()) explanation.sample = samples[at];
+  const auto step = [&](const NextBatches& batches, NotFiniteWatch* watch) {
+    explanation.result = WatchedStep(session, batches, spec, watch);
+    if (!explanation.difference.empty()) return;
+    explanation.difference = DifferenceOf(explanation.result, before);
+  };
+  std::optional<NotFinite> in_state;
+  int64_t in_state_step = 0;
+  while (session.step() + 1 < evidence.step) {
+    NotFiniteWatch watch;
+    step(ReadBatches(data, groups.OfStep(session.step()), spec.layout), &watch);
+    if (!watch.reaches_results() || in_state) continue;
+    in_state = watch.found();
+    in_state_step = session.step();
   }
+  const BatchGroups::Group group = groups.OfStep(session.step());
+  const NextBatches batches = ReadBatches(data, group, spec.layout);
+  NotFiniteWatch watch(batches.sizes, InputsBySample(spec.layout));
+  step(batches, &watch);
+  // What reaches no result is no fault of a step that was done.
+  if (watch.reaches_results() || explanation.result.skipped) {
+    explanation.found = watch.found();
+  }
+  explanation.found_step = session.step();
+  explanation.sample = SampleOf(explanation.found, data, group);
+  if (explanation.found && in_state &&
+      explanation.found->source == NotFinite::Source::kState) {
+    explanation.found = in_state;
+    explanation.found_step = in_state_step;
+  }
+  explanation.largest = watch.largest();
+  NameLayers(session, &explanation);
   return explanation;
 }
 

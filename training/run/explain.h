@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,9 +17,10 @@ namespace onnx_fp8 {
 struct Explanation {
   int64_t first_step = 0;  // that was done again
   StepResult result;       // of the step itself
-  // Where its NaN or Inf comes from; nullopt: it has none.
+  // Where its NaN or Inf comes from; nullopt: it has none. An earlier step may
+  // have brought it into the state.
   std::optional<NotFinite> found;
-  bool reaches_results = false;      // as NotFiniteWatch's
+  int64_t found_step = 0;
   int64_t sample = -1;               // of the data; -1: not known
   std::vector<LargeResult> largest;  // results, if nothing is found
   // How a step differs from the run's; "": its numbers are the same.
@@ -28,12 +28,11 @@ struct Explanation {
 };
 
 // Does the steps behind the session's again, up to that of the evidence, and
-// watches the nodes of that one. `spec`: of the run; its folder has the numbers
-// that the run had. `done` hears of each step. REQUIRES: the session has the
-// state of the evidence's checkpoint. Errors: a step's; other samples than the
-// evidence has, so the data have changed.
+// watches the nodes of that one, and the new state of those before it. `spec`:
+// of the run; its folder has the numbers that the run had. REQUIRES: the
+// session has the state of the evidence's checkpoint. Errors: a step's; other
+// samples than the evidence has, so the data have changed.
 Explanation ExplainStep(TrainingSession& session, const Dataset& data,
-                        const TrainerSpec& spec, const Evidence& evidence,
-                        const std::function<void(int64_t step)>& done = {});
+                        const TrainerSpec& spec, const Evidence& evidence);
 
 }  // namespace onnx_fp8

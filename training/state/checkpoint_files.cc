@@ -2,6 +2,7 @@
 #include "training/state/checkpoint_files.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -63,9 +64,10 @@ Tensor RowsOf(const Tensor& tensor, int64_t begin, int64_t rows) {
 void CheckFinite(const std::string& name, const Tensor& tensor) {
   if (!IsFloat(tensor.dtype())) return;
   const int64_t at = FirstNotFinite(tensor);
-  Check(at < 0, "[", name, "] expected finite numbers in a checkpoint, got ",
-        at < 0 ? 0 : DoubleAt(tensor, at), " as element ", at, " of ",
-        Name(tensor.dtype()), ToString(tensor.shape()));
+  if (at < 0) return;
+  Fail("[", name, "] expected finite numbers in a checkpoint, got ",
+       std::isnan(DoubleAt(tensor, at)) ? "NaN" : "Inf", " as element ", at,
+       " of ", Name(tensor.dtype()), ToString(tensor.shape()));
 }
 
 // The tensors that a rank writes. When one is pulled, its checksum enters its

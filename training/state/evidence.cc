@@ -107,12 +107,14 @@ void WriteEvidence(const std::string& dir,
     RemoveTree(EvidenceFile(dir));
     return;
   }
-  EvidenceJson json = {{"format", kEvidenceFormat},
-                       {"events", EvidenceJson::array()}};
-  for (const Evidence& e : evidence) json["events"].push_back(ToJson(e));
-  WriteFileAtomically(
-      EvidenceFile(dir),
-      json.dump(1, ' ', false, EvidenceJson::error_handler_t::replace) + "\n");
+  std::string text =
+      Concat("{\"format\": ", kEvidenceFormat, ", \"events\": [");
+  for (const Evidence& e : evidence) {
+    if (&e != &evidence[0]) text += ",";
+    text += "\n" + ToJson(e).dump(-1, ' ', false,
+                                  EvidenceJson::error_handler_t::replace);
+  }
+  WriteFileAtomically(EvidenceFile(dir), text + "\n]}\n");
 }
 
 std::set<std::string> CheckpointsOfEvidence(const std::string& dir) {
