@@ -77,7 +77,8 @@ Lines Told(const Graph& graph, const std::vector<DumpedOutputs>& dumped) {
 
 TEST(DumpProducts, NamesEachOperandAndEachResult) {
   for (const char* recipe : {"tensorwise", "rowwise", "blockwise"}) {
-    Graph& graph = *Rewrite(recipe).graph;
+    const Rewritten made = Rewrite(recipe);
+    Graph& graph = *made.graph;
     EXPECT_EQ(
         Told(graph, DumpProducts(graph, Spec({"*"}))),
         (Lines{"w forward input: x, codes", "w forward weight: w, codes",
@@ -115,7 +116,8 @@ TEST(DumpProducts, AddsOutputsAlone) {
 }
 
 TEST(DumpProducts, ProductsInHighPrecisionHaveNoCodes) {
-  Graph& graph = *Rewrite("off").graph;
+  const Rewritten made = Rewrite("off");
+  Graph& graph = *made.graph;
   EXPECT_EQ(
       Told(graph, DumpProducts(graph, Spec({"w"}, {"weight", "output"}))),
       (Lines{"w forward weight: w, no codes", "w forward output: y, no codes",
@@ -125,7 +127,8 @@ TEST(DumpProducts, ProductsInHighPrecisionHaveNoCodes) {
 
 // A copy that is quantized from another one stands for the first tensor.
 TEST(DumpProducts, ValuesAreBeforeTheFirstCast) {
-  Graph& graph = *Rewrite("rowwise,tr:requantize").graph;
+  const Rewritten made = Rewrite("rowwise,tr:requantize");
+  Graph& graph = *made.graph;
   const Lines told = Told(graph, DumpProducts(graph, Spec({"w"}, {"input"})));
   EXPECT_EQ(told,
             (Lines{"w forward input: x, codes", "w wgrad input: x, codes"}));

@@ -108,7 +108,7 @@ def folder_without_dumps(folder):
     return command
 
 
-@cases("[none] can't be read: No such file or directory")
+@cases("[none] can't be opened: No such file or directory")
 def dumps_that_do_not_exist(folder):
     return compared(folder)[:2] + ["none"]
 
