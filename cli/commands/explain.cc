@@ -42,7 +42,7 @@ CommandHelp ExplainHelp() {
 
 // Errors: data that no file has; a run of several ranks; another seed.
 void CheckReplays(const RunConfig& config, const std::string& folder,
-                  const Evidence& evidence) {
+                  const StepEvidence& evidence) {
   Check(evidence.ranks == 1, "[", folder, "] step ", evidence.step, " ran on ",
         evidence.ranks,
         " ranks: expected a run of one process, which can be done again alone");
@@ -57,11 +57,11 @@ void CheckReplays(const RunConfig& config, const std::string& folder,
 
 // The step that the caller names, or the first one that was not finite, or the
 // first spike.
-Evidence ChooseEvidence(const std::string& folder,
-                        const std::optional<int64_t>& step) {
-  const std::vector<Evidence> all = ReadEvidence(folder);
+StepEvidence ChooseEvidence(const std::string& folder,
+                            const std::optional<int64_t>& step) {
+  const std::vector<StepEvidence> all = ReadEvidence(folder);
   for (const char* kind : {kNotFinite, kSpike}) {
-    for (const Evidence& evidence : all) {
+    for (const StepEvidence& evidence : all) {
       if (step ? evidence.step == *step : evidence.kind == kind) {
         return evidence;
       }
@@ -71,7 +71,7 @@ Evidence ChooseEvidence(const std::string& folder,
         "] holds no evidence: no step was not finite but for the loss scale of "
         "float16, and no loss was a spike (`watch`); `step` takes any step "
         "behind a checkpoint");
-  Evidence chosen;
+  StepEvidence chosen;
   chosen.kind = "step";
   chosen.step = *step;
   chosen.cause = "there is no evidence of it";
@@ -80,7 +80,7 @@ Evidence ChooseEvidence(const std::string& folder,
 }
 
 // What evidence would say of a step that has none.
-void FillIn(const ReplayedRun& run, Evidence* evidence) {
+void FillIn(const ReplayedRun& run, StepEvidence* evidence) {
   if (!evidence->batches.empty()) return;
   const TrainerSpec& spec = run.spec;
   Check(evidence->step <= spec.steps, "`step`: expected at most ", spec.steps,
@@ -99,7 +99,7 @@ void ExplainOne(const std::string& folder, const std::optional<int64_t>& step,
                 const std::map<std::string, OptionValue>& own,
                 nlohmann::ordered_json* json) {
   const RunConfig config = LoadRun(RunFolder(folder));
-  Evidence evidence = ChooseEvidence(folder, step);
+  StepEvidence evidence = ChooseEvidence(folder, step);
   if (evidence.kind != "step") {
     CheckReplays(config, folder, evidence);
     if (evidence.program != "onnx-fp8 " ONNX_FP8_VERSION) {

@@ -152,7 +152,7 @@ ExplainedJson JsonOf(const NotFinite& found, int64_t sample) {
 
 }  // namespace
 
-void PrintExplanation(const std::string& folder, const Evidence& evidence,
+void PrintExplanation(const std::string& folder, const StepEvidence& evidence,
                       const Explanation& e, std::ostream& out) {
   out << "step " << evidence.step << " of " << Printable(folder) << ": "
       << Printable(evidence.cause) << "\n";
@@ -185,7 +185,8 @@ void PrintExplanation(const std::string& folder, const Evidence& evidence,
 }
 
 ExplainedJson ExplanationJson(const std::string& folder,
-                              const Evidence& evidence, const Explanation& e) {
+                              const StepEvidence& evidence,
+                              const Explanation& e) {
   const Verdict verdict = VerdictOf(e);
   ExplainedJson json = {{"run", folder},
                         {"step", evidence.step},

@@ -11,10 +11,10 @@ namespace onnx_fp8 {
 
 // What `explain` says of a step, for people and for programs
 // (docs/command_line.md).
-void PrintExplanation(const std::string& folder, const Evidence& evidence,
+void PrintExplanation(const std::string& folder, const StepEvidence& evidence,
                       const Explanation& explanation, std::ostream& out);
 nlohmann::ordered_json ExplanationJson(const std::string& folder,
-                                       const Evidence& evidence,
+                                       const StepEvidence& evidence,
                                        const Explanation& explanation);
 
 }  // namespace onnx_fp8

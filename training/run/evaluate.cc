@@ -40,7 +40,7 @@ Tensor Filled(const Tensor& t, int64_t rows) {
   return out;
 }
 
-constexpr char kNoLabelCounts[] =
+constexpr char kNothingCounts[] =
     "no label of the data counts, so there is no loss";
 
 // Whether the model takes more samples than these.
@@ -118,7 +118,7 @@ class EvaluationPass {
     e.loss = weight_ > 0 ? sum_ / weight_ : NAN;
     if (weight_ == 0 && samples_ > 0) {
       e.remark +=
-          e.remark.empty() ? kNoLabelCounts : Concat("; ", kNoLabelCounts);
+          e.remark.empty() ? kNothingCounts : Concat("; ", kNothingCounts);
     }
     e.cause = cause_;
     e.of_averages = of_averages_;

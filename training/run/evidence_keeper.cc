@@ -36,7 +36,9 @@ EvidenceKeeper::EvidenceKeeper(const TrainingSession& session,
       writes_(writes && !spec.folder.empty()),
       losses_(spec.spike) {
   if (!writes_) return;
-  const auto later = [&](const Evidence& e) { return e.step > session.step(); };
+  const auto later = [&](const StepEvidence& e) {
+    return e.step > session.step();
+  };
   try {
     kept_ = ReadEvidence(spec.folder);
     if (std::erase_if(kept_, later) > 0) WriteEvidence(spec.folder, kept_);
@@ -45,14 +47,14 @@ EvidenceKeeper::EvidenceKeeper(const TrainingSession& session,
   }
 }
 
-std::optional<Evidence> EvidenceKeeper::Take(
+std::optional<StepEvidence> EvidenceKeeper::Take(
     const StepResult& step, const std::string& what,
     const BatchGroups::Group& batches) {
   const double median = step.skipped ? 0 : losses_.Jumped(step.loss);
   if (!writes_ || (what.empty() && median == 0)) return std::nullopt;
-  Evidence e;
+  StepEvidence e;
   e.kind = what.empty() ? kSpike : kNotFinite;
-  if (std::ranges::count(kept_, e.kind, &Evidence::kind) > 0) {
+  if (std::ranges::count(kept_, e.kind, &StepEvidence::kind) > 0) {
     return std::nullopt;
   }
   e.step = step.step;

@@ -24,16 +24,17 @@ std::string WhatIsNotFinite(const StepResult& step);
 // spike, in the run's folder.
 class EvidenceKeeper {
  public:
-  // The arguments must outlive it. `writes`: whether this rank does. Evidence
-  // of steps behind the session's goes: the run does them again.
+  // The arguments must outlive it. `writes`: whether this rank does.
+  // StepEvidence of steps behind the session's goes: the run does them again.
   EvidenceKeeper(const TrainingSession& session, const Dataset& data,
                  const TrainerSpec& spec, bool writes);
 
   // `what`: WhatIsNotFinite(step). Returns what was kept of the step; nullopt:
   // nothing is wrong with it, or there is evidence of that kind already.
   // Errors: the disk.
-  std::optional<Evidence> Take(const StepResult& step, const std::string& what,
-                               const BatchGroups::Group& batches);
+  std::optional<StepEvidence> Take(const StepResult& step,
+                                   const std::string& what,
+                                   const BatchGroups::Group& batches);
 
  private:
   const TrainingSession& session_;
@@ -41,7 +42,7 @@ class EvidenceKeeper {
   const TrainerSpec& spec_;
   const bool writes_;
   LossWatch losses_;
-  std::vector<Evidence> kept_;
+  std::vector<StepEvidence> kept_;
 };
 
 }  // namespace onnx_fp8

@@ -99,7 +99,7 @@ void NameLayers(const TrainingSession& session, Explanation* explanation) {
 }
 
 void CheckSamples(const Dataset& data, const BatchGroups::Group& group,
-                  const Evidence& evidence) {
+                  const StepEvidence& evidence) {
   for (size_t i = 0; i < evidence.batches.size(); ++i) {
     const int64_t batch = group.first + static_cast<int64_t>(i);
     Check(batch == evidence.batches[i] && i < evidence.samples.size() &&
@@ -150,7 +150,7 @@ int64_t SampleOf(const std::optional<NotFinite>& found, const Dataset& data,
 }  // namespace
 
 Explanation ExplainStep(TrainingSession& session, const Dataset& data,
-                        const TrainerSpec& spec, const Evidence& evidence) {
+                        const TrainerSpec& spec, const StepEvidence& evidence) {
   const BatchGroups groups = GroupsOf(session, data, spec.grad_accum);
   const auto before = NumbersOfRun(spec.folder);
   CheckSamples(data, groups.OfStep(evidence.step - 1), evidence);

@@ -33,6 +33,6 @@ struct Explanation {
 // session has the state of the evidence's checkpoint. Errors: a step's; other
 // samples than the evidence has, so the data have changed.
 Explanation ExplainStep(TrainingSession& session, const Dataset& data,
-                        const TrainerSpec& spec, const Evidence& evidence);
+                        const TrainerSpec& spec, const StepEvidence& evidence);
 
 }  // namespace onnx_fp8

@@ -29,7 +29,7 @@ double NumberIn(const EvidenceJson& json, const char* key) {
                           : number.get<double>();
 }
 
-EvidenceJson ToJson(const Evidence& e) {
+EvidenceJson ToJson(const StepEvidence& e) {
   return {{"kind", e.kind},
           {"step", e.step},
           {"cause", e.cause},
@@ -44,8 +44,8 @@ EvidenceJson ToJson(const Evidence& e) {
           {"program", e.program}};
 }
 
-Evidence FromJson(const EvidenceJson& json) {
-  Evidence e;
+StepEvidence FromJson(const EvidenceJson& json) {
+  StepEvidence e;
   json.at("kind").get_to(e.kind);
   json.at("step").get_to(e.step);
   json.at("cause").get_to(e.cause);
@@ -72,7 +72,7 @@ std::string EvidenceFile(const std::string& dir) {
   return dir + "/evidence.json";
 }
 
-std::vector<Evidence> ReadEvidence(const std::string& dir) {
+std::vector<StepEvidence> ReadEvidence(const std::string& dir) {
   const std::string path = EvidenceFile(dir);
   if (!PathExists(path)) return {};
   const std::string refused = "[" + path + "] expected evidence of a run";
@@ -85,11 +85,11 @@ std::vector<Evidence> ReadEvidence(const std::string& dir) {
   Check(json["format"] == kEvidenceFormat, refused, " of format ",
         kEvidenceFormat, ", got ", json["format"].dump(),
         ": another version of onnx-fp8 wrote it");
-  std::vector<Evidence> evidence;
+  std::vector<StepEvidence> evidence;
   try {
     for (const EvidenceJson& event : json.at("events")) {
       evidence.push_back(FromJson(event));
-      const Evidence& e = evidence.back();
+      const StepEvidence& e = evidence.back();
       Check((e.kind == kNotFinite || e.kind == kSpike) && e.step >= 1 &&
                 IsPlainName(e.checkpoint),
             refused, ", got a damaged one");
@@ -97,19 +97,19 @@ std::vector<Evidence> ReadEvidence(const std::string& dir) {
   } catch (const nlohmann::json::exception&) {
     Fail(refused, ", got a damaged one");
   }
-  std::ranges::stable_sort(evidence, {}, &Evidence::step);
+  std::ranges::stable_sort(evidence, {}, &StepEvidence::step);
   return evidence;
 }
 
 void WriteEvidence(const std::string& dir,
-                   const std::vector<Evidence>& evidence) {
+                   const std::vector<StepEvidence>& evidence) {
   if (evidence.empty()) {
     RemoveTree(EvidenceFile(dir));
     return;
   }
   std::string text =
       Concat("{\"format\": ", kEvidenceFormat, ", \"events\": [");
-  for (const Evidence& e : evidence) {
+  for (const StepEvidence& e : evidence) {
     if (&e != &evidence[0]) text += ",";
     text += "\n" + ToJson(e).dump(-1, ' ', false,
                                   EvidenceJson::error_handler_t::replace);
@@ -120,7 +120,7 @@ void WriteEvidence(const std::string& dir,
 std::set<std::string> CheckpointsOfEvidence(const std::string& dir) {
   std::set<std::string> names;
   try {
-    for (const Evidence& e : ReadEvidence(dir)) names.insert(e.checkpoint);
+    for (const StepEvidence& e : ReadEvidence(dir)) names.insert(e.checkpoint);
   } catch (const Error&) {
     return {};
   }

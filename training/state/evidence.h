@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Evidence of a run's steps that went wrong, in the file evidence.json of its
-// folder (docs/formats.md): what is needed to do such a step again.
+// Evidence of a run's steps that went wrong, in the file evidence.json of
+// its folder (docs/formats.md): what is needed to do such a step again.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace onnx_fp8 {
 
 inline constexpr char kNotFinite[] = "not_finite", kSpike[] = "spike";
 
-struct Evidence {
+struct StepEvidence {
   std::string kind;   // kNotFinite or kSpike
   int64_t step = 0;   // from 1
   std::string cause;  // for people
@@ -32,11 +32,11 @@ struct Evidence {
 
 // Ordered by steps; empty: there is no such file. Errors: a file of another
 // format, or that is damaged.
-std::vector<Evidence> ReadEvidence(const std::string& dir);
+std::vector<StepEvidence> ReadEvidence(const std::string& dir);
 
 // Replaces the file; without evidence it goes. Errors: the disk.
 void WriteEvidence(const std::string& dir,
-                   const std::vector<Evidence>& evidence);
+                   const std::vector<StepEvidence>& evidence);
 
 // The checkpoints that it names; none if the file can't be read.
 std::set<std::string> CheckpointsOfEvidence(const std::string& dir);

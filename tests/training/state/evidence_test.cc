@@ -14,9 +14,9 @@
 namespace onnx_fp8 {
 namespace {
 
-Evidence Make(const std::string& kind, int64_t step,
-              const std::string& checkpoint) {
-  Evidence e;
+StepEvidence Make(const std::string& kind, int64_t step,
+                  const std::string& checkpoint) {
+  StepEvidence e;
   e.kind = kind;
   e.step = step;
   e.cause = "the loss is not finite";
