@@ -26,6 +26,7 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"clip_grad_norm", "clip_norm"},
     {"criterion", "loss"},
     {"dataset", "data"},
+    {"detect_anomaly", "on_nonfinite=explain"},
     {"device", "provider"},
     {"early_stopping", "early_stop"},
     {"early_stopping_patience", "early_stop"},
