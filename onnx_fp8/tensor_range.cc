@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <span>
 
 #include "base/check.h"
 #include "onnx_fp8/float8.h"
@@ -39,6 +42,38 @@ auto VisitFloats(const Tensor& x, F visit) {
   }
 }
 
+// The bits of the exponents of the elements in 8 bytes; 0: not known here.
+uint64_t ExponentsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat:
+      return 0x7f8000007f800000;
+    case DType::kDouble:
+      return 0x7ff0000000000000;
+    case DType::kFloat16:
+      return 0x7c007c007c007c00;
+    case DType::kBFloat16:
+      return 0x7f807f807f807f80;
+    default:
+      return 0;
+  }
+}
+
+// Whether no element has all bits of its exponent set, 8 bytes at a time. False
+// if bytes are left over.
+bool AllFinite(std::span<const std::byte> bytes, uint64_t exponents) {
+  // Adding the lowest bit of a full exponent carries into the sign.
+  const uint64_t lowest = exponents & ~(exponents << 1);
+  const uint64_t signs = (exponents << 1) & ~exponents;
+  uint64_t carried = 0;
+  for (size_t at = 0; at + sizeof carried <= bytes.size();
+       at += sizeof carried) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    carried |= (word & exponents) + lowest;
+  }
+  return (carried & signs) == 0 && bytes.size() % sizeof carried == 0;
+}
+
 }  // namespace
 
 bool MayBeNotFinite(DType dtype) { return IsFloat(dtype) || IsFloat8(dtype); }
@@ -64,19 +99,20 @@ TensorRange RangeOf(const Tensor& x) {
 }
 
 int64_t FirstNotFinite(const Tensor& x) {
-  return VisitFloats(x, [](auto values) {
-    constexpr size_t kBlock = 1024;  // without a branch for each element
+  const uint64_t exponents = ExponentsOf(x.dtype());
+  return VisitFloats(x, [&](auto values) {
+    constexpr size_t kBlock = 1024;
     for (size_t begin = 0; begin < values.size(); begin += kBlock) {
       const auto block =
           values.subspan(begin, std::min(kBlock, values.size() - begin));
-      const auto is_finite = [](auto e) { return std::isfinite(NumberOf(e)); };
-      bool all = true;
-      for (auto element : block) all &= is_finite(element);
-      if (all) continue;
-      return static_cast<int64_t>(
-          begin +
-          static_cast<size_t>(std::ranges::find_if_not(block, is_finite) -
-                              block.begin()));
+      if (exponents != 0 && AllFinite(std::as_bytes(block), exponents)) {
+        continue;
+      }
+      for (size_t i = 0; i < block.size(); ++i) {
+        if (!std::isfinite(NumberOf(block[i]))) {
+          return static_cast<int64_t>(begin + i);
+        }
+      }
     }
     return int64_t{-1};
   });

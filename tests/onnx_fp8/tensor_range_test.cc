@@ -53,6 +53,38 @@ TEST(TensorRange, OfOtherFloats) {
   EXPECT_FALSE(MayBeNotFinite(DType::kE8M0));
 }
 
+// Each pattern of 16 bits, alone among eight.
+template <typename T>
+void ExpectAllPatterns() {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    std::vector<T> values(8, T{0x3c00});
+    values[bits % 8].bits = static_cast<uint16_t>(bits);
+    const bool finite = std::isfinite(Decode(values[bits % 8]));
+    ASSERT_EQ(FirstNotFinite(Tensor::From<T>({8}, values)),
+              finite ? -1 : static_cast<int64_t>(bits % 8))
+        << bits;
+  }
+}
+
+TEST(FirstNotFinite, KnowsAllHalves) {
+  ExpectAllPatterns<Float16>();
+  ExpectAllPatterns<BFloat16>();
+}
+
+TEST(FirstNotFinite, KnowsTheEndsOfWideFloats) {
+  for (double number :
+       {1.7e308, -1.7e308, 5e-324, double{kInf}, -double{kInf}, double{kNaN}}) {
+    const std::vector<double> wide = {1, number};
+    EXPECT_EQ(FirstNotFinite(Tensor::From<double>({2}, wide)),
+              std::isfinite(number) ? -1 : 1)
+        << number;
+    const auto narrow = static_cast<float>(number);
+    EXPECT_EQ(FirstNotFinite(Floats({3.4e38f, narrow, -3.4e38f, 1e-45f})),
+              std::isfinite(narrow) ? -1 : 1)
+        << number;
+  }
+}
+
 TEST(FirstNotFinite, IsThePlaceInAnyBlock) {
   for (size_t at : {0, 1, 1023, 1024, 2047, 2048, 3000}) {
     std::vector<float> values(3001, 1.0f);
