@@ -81,10 +81,10 @@ StepEvidence ChooseEvidence(const std::string& folder,
 
 // What evidence would say of a step that has none.
 void FillIn(const ReplayedRun& run, StepEvidence* evidence) {
-  if (!evidence->batches.empty()) return;
   const TrainerSpec& spec = run.spec;
   Check(evidence->step <= spec.steps, "`step`: expected at most ", spec.steps,
         ", the steps of the run, got ", evidence->step);
+  if (!evidence->batches.empty()) return;
   const BatchGroups::Group group =
       GroupsOf(run.session, run.data, spec.grad_accum)
           .OfStep(evidence->step - 1);

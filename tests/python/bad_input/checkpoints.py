@@ -34,6 +34,54 @@ def setting(key, value):
     return lambda manifest: manifest.update({key: value})
 
 
+def explained(folder, text):
+    """The command that explains a good run with this evidence."""
+    good_run(folder)
+    (folder / "run" / "evidence.json").write_text(text)
+    return ["explain", "run"]
+
+
+@cases("[run] holds no evidence: no step was not finite")
+def explain_without_evidence(folder):
+    good_run(folder)
+    return ["explain", "run"]
+
+
+@cases("[data] is no folder of a training run")
+def explain_no_run(folder):
+    (folder / "data").mkdir()
+    return ["explain", "data"]
+
+
+@cases("[run/evidence.json] expected evidence of a run of format 1, got 2: another version of onnx-fp8 wrote it")
+def explain_evidence_of_another_version(folder):
+    return explained(folder, '{"format": 2}')
+
+
+@cases("[run/evidence.json] expected evidence of a run, got a damaged one")
+def explain_damaged_evidence(folder):
+    return explained(folder, '{"format": 1, "events": [{"kind": "not_finite", "step": "five"}]}')
+
+
+@cases("[run/evidence.json] expected evidence of a run", "got something else")
+def explain_evidence_that_is_no_json(folder):
+    return explained(folder, '{"format": 1, "eve')
+
+
+@cases("[run/evidence.json] expected a file of the run, got a link")
+def explain_a_link(folder):
+    command = explained(folder, "")
+    (folder / "run" / "evidence.json").unlink()
+    (folder / "run" / "evidence.json").symlink_to("/dev/zero")
+    return command
+
+
+@cases("--step: expected at most 2, the steps of the run, got 3")
+def explain_a_step_behind_the_run(folder):
+    good_run(folder)
+    return ["explain", "run", "--step", "3"]
+
+
 @cases(f"[{AT}{STATE}] expected", "bytes, got", "(truncated or edited)" + ALONE)
 def truncated_state(folder):
     cut(good_run(folder) / STATE, -1)
