@@ -121,6 +121,50 @@ TEST_F(NotFiniteWatchTest, NamesStateAndNextState) {
   EXPECT_EQ(found().layer, "w");
 }
 
+// The gradient of a step before is none of the nodes that make new state.
+TEST_F(NotFiniteWatchTest, OfStateWatchesUpdatesAlone) {
+  graph_ = ParseGraph(R"(
+input x: float[2]
+param w: float[2] = {1,2}
+l: float[2] = Log(x)
+e: float[2] = Exp(l)
+w2: float[2] = Mul(w, e)
+output l
+update w = w2
+)");
+  auto provider = MakeCpuProvider();
+  Executor executor(graph_, *provider);
+  NotFiniteWatch watch;
+  executor.set_observer(&watch);
+  TensorMap state;
+  const auto run = [&](std::vector<float> x) {
+    executor.Run({{"x", Tensor::From<float>({2}, x)}}, state);
+  };
+  run({0, 1});
+  EXPECT_FALSE(watch.found());
+  run({2, 3e38f});
+  EXPECT_FALSE(watch.found());
+  run({2, 3e38f});
+  ASSERT_TRUE(watch.found());
+  EXPECT_EQ(watch.found()->op, "Mul");
+  EXPECT_EQ(watch.found()->index, std::vector<int64_t>{1});
+}
+
+// An Inf of the batch of which NaN is made counts before a later node's.
+TEST_F(NotFiniteWatchTest, AnInputThatBecomesNaNIsAFault) {
+  Run(R"(
+input x: float[2,2]
+const c: float[2] = {0,1}
+d: float[2,2] = Sub(x, x)
+l: float[2] = Log(c)
+output d
+output l
+)",
+      {{"x", Rows({1, 2, kInf, 4})}});
+  EXPECT_EQ(found().source, NotFinite::Source::kInput);
+  EXPECT_EQ(found().sample, 1);
+}
+
 // A masked row of scores: -Inf is meant, and NaN is not.
 constexpr char kMask[] = R"(
 input x: float[2,2]
