@@ -187,13 +187,16 @@ def test_a_mask_of_minus_infinity_is_none(tmp_path):
 
 def test_a_run_without_fault(tmp_path):
     out = tmp_path / "run"
-    train(out, plain(tmp_path / "m.onnx"), samples(tmp_path / "d.npz"), "--save-every", 2, "--keep-last", 3)
+    train(out, plain(tmp_path / "m.onnx"), samples(tmp_path / "d.npz"), "--save-every", 2, "--keep-last", 3, "--recipe",
+          "tensorwise")
     assert not (out / "evidence.json").exists()
     done = run("explain", out, code=1)
     assert f"[{out}] holds no evidence: no step was not finite" in done.stderr
     report = explain(out, "--step", 4)
     assert report["found"] == "nothing" and report["same"] and report["first_step"] == 3 and len(report["largest"]) == 5
     assert report["loss"] == metrics(out)[3]["loss"] and "finding" not in report
+    amaxes = [result["amax"] for result in report["largest"]]
+    assert amaxes == sorted(amaxes, reverse=True) and amaxes[0] < 100  # no codes of FP8, which reach 448
 
 
 def test_a_loss_scale_that_is_too_large(tmp_path):
