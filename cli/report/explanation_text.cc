@@ -25,9 +25,9 @@ Verdict VerdictOf(const Explanation& e) {
   if (IsLossScale(e.result)) return Verdict::kLossScale;
   if (!e.found) return Verdict::kNothing;
   switch (e.found->source) {
-    case NotFinite::Source::kInput:
+    case NotFiniteOrigin::Source::kInput:
       return Verdict::kInput;
-    case NotFinite::Source::kState:
+    case NotFiniteOrigin::Source::kState:
       return Verdict::kState;
     default:
       return Verdict::kNode;
@@ -90,8 +90,9 @@ void PrintLine(std::ostream& out, const std::string& name,
       << "\n";
 }
 
-void PrintFound(const NotFinite& found, int64_t sample, std::ostream& out) {
-  const bool is_node = found.source == NotFinite::Source::kNode;
+void PrintFound(const NotFiniteOrigin& found, int64_t sample,
+                std::ostream& out) {
+  const bool is_node = found.source == NotFiniteOrigin::Source::kNode;
   PrintLine(out, is_node ? "node" : "read by", found.node);
   PrintLine(out, "layer", found.layer);
   PrintLine(out, "gradient of", found.forward);
@@ -131,7 +132,7 @@ ExplainedJson JsonOf(const SeenTensor& tensor) {
   return json;
 }
 
-ExplainedJson JsonOf(const NotFinite& found, int64_t sample) {
+ExplainedJson JsonOf(const NotFiniteOrigin& found, int64_t sample) {
   ExplainedJson json = {{"node", found.node},
                         {"op", found.op},
                         {"role", found.role},

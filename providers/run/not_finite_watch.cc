@@ -157,9 +157,9 @@ NotFiniteWatch::Seen NotFiniteWatch::LookAtSource(const Value& value,
                         value.producer != nullptr;
   seen.weak = constant || (seen.range->nans == 0 && !state);
   if (constant) return seen;
-  seen.origin =
-      AddOrigin(state ? NotFinite::Source::kState : NotFinite::Source::kInput,
-                by, value, numbers, seen);
+  seen.origin = AddOrigin(
+      state ? NotFiniteOrigin::Source::kState : NotFiniteOrigin::Source::kInput,
+      by, value, numbers, seen);
   return seen;
 }
 
@@ -190,23 +190,23 @@ void NotFiniteWatch::Trace(const Node& node, const Value& value,
     seen->weak = !makes_nan;
   } else if (finite || makes_nan) {
     seen->origin =
-        AddOrigin(NotFinite::Source::kNode, node, value, tensor, *seen);
+        AddOrigin(NotFiniteOrigin::Source::kNode, node, value, tensor, *seen);
   } else {
     seen->weak = true;
   }
 }
 
-int NotFiniteWatch::AddOrigin(NotFinite::Source source, const Node& node,
+int NotFiniteWatch::AddOrigin(NotFiniteOrigin::Source source, const Node& node,
                               const Value& value, const Tensor& tensor,
                               const Seen& seen) {
-  NotFinite origin;
+  NotFiniteOrigin origin;
   origin.source = source;
   origin.node = node.Where();
   origin.op = OpName(node);
   origin.role = RoleOf(node);
   origin.layer = LayerOf(node);
   origin.forward = NodeNote(node, kForwardName);
-  if (source == NotFinite::Source::kNode) {
+  if (source == NotFiniteOrigin::Source::kNode) {
     for (const Value* in : node.inputs()) {
       if (in) origin.operands.push_back(Describe(*in));
     }

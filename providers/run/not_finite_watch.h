@@ -22,7 +22,7 @@ struct SeenTensor {
 };
 
 // Where NaN or Inf comes from.
-struct NotFinite {
+struct NotFiniteOrigin {
   enum class Source {
     kNode,   // of finite operands; or NaN, with an Inf that is a constant
     kInput,  // the batch has it
@@ -72,7 +72,7 @@ class NotFiniteWatch : public NodeObserver {
 
   // The first one, in the order in which the nodes run. If no result of a step
   // has it, the first one at all, as an update may look at flags alone.
-  const std::optional<NotFinite>& found() const {
+  const std::optional<NotFiniteOrigin>& found() const {
     return found_ ? found_ : unused_;
   }
   // Whether a result of a step has it.
@@ -100,8 +100,8 @@ class NotFiniteWatch : public NodeObserver {
   // Fills in origin and weak of a result that is not finite.
   void Trace(const Node& node, const Value& value, const Tensor& tensor,
              Seen* seen);
-  int AddOrigin(NotFinite::Source source, const Node& node, const Value& value,
-                const Tensor& tensor, const Seen& seen);
+  int AddOrigin(NotFiniteOrigin::Source source, const Node& node,
+                const Value& value, const Tensor& tensor, const Seen& seen);
   bool HasRows(const Value* value) const;
   SeenTensor Describe(const Value& value) const;
   void KeepLargest(const Node& node, const TensorRange& range);
@@ -115,8 +115,8 @@ class NotFiniteWatch : public NodeObserver {
   // Of a Run, whose graph stays.
   std::unordered_map<const Value*, Seen> seen_;
   std::unordered_set<const Value*> new_state_;  // with of_state_
-  std::vector<NotFinite> origins_;
-  std::optional<NotFinite> found_, unused_;
+  std::vector<NotFiniteOrigin> origins_;
+  std::optional<NotFiniteOrigin> found_, unused_;
   std::vector<LargeResult> largest_;
 };
 

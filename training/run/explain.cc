@@ -139,8 +139,8 @@ StepResult WatchedStep(TrainingSession& session, const NextBatches& batches,
 }
 
 // The sample of the data that the finding names; -1: none.
-int64_t SampleOf(const std::optional<NotFinite>& found, const Dataset& data,
-                 const BatchGroups::Group& group) {
+int64_t SampleOf(const std::optional<NotFiniteOrigin>& found,
+                 const Dataset& data, const BatchGroups::Group& group) {
   if (!found || found->sample < 0) return -1;
   const auto samples = data.Samples(group.first + found->batch);
   const auto at = static_cast<size_t>(found->sample);
@@ -161,7 +161,7 @@ Explanation ExplainStep(TrainingSession& session, const Dataset& data,
     if (!explanation.difference.empty()) return;
     explanation.difference = DifferenceOf(explanation.result, before);
   };
-  std::optional<NotFinite> in_state;
+  std::optional<NotFiniteOrigin> in_state;
   int64_t in_state_step = 0;
   while (session.step() + 1 < evidence.step) {
     NotFiniteWatch watch;
@@ -181,7 +181,7 @@ Explanation ExplainStep(TrainingSession& session, const Dataset& data,
   explanation.found_step = session.step();
   explanation.sample = SampleOf(explanation.found, data, group);
   if (explanation.found && in_state &&
-      explanation.found->source == NotFinite::Source::kState) {
+      explanation.found->source == NotFiniteOrigin::Source::kState) {
     explanation.found = in_state;
     explanation.found_step = in_state_step;
   }

@@ -19,7 +19,7 @@ struct Explanation {
   StepResult result;       // of the step itself
   // Where its NaN or Inf comes from; nullopt: it has none. An earlier step may
   // have brought it into the state.
-  std::optional<NotFinite> found;
+  std::optional<NotFiniteOrigin> found;
   int64_t found_step = 0;
   int64_t sample = -1;               // of the data; -1: not known
   std::vector<LargeResult> largest;  // results, if nothing is found

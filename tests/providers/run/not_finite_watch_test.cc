@@ -41,7 +41,7 @@ class NotFiniteWatchTest : public testing::Test {
       EXPECT_TRUE(Identical(tensor, watched.at(name))) << name;
     }
   }
-  const NotFinite& found() const { return *watch_->found(); }
+  const NotFiniteOrigin& found() const { return *watch_->found(); }
 
   std::shared_ptr<Graph> graph_;
   std::optional<NotFiniteWatch> watch_;
@@ -62,7 +62,7 @@ TEST_F(NotFiniteWatchTest, NamesTheFirstNode) {
   Run(kLog, {{"x", Rows({1, 2, -3, 0, 5, 0})}});
   ASSERT_TRUE(watch_->found() && watch_->reaches_results());
   EXPECT_EQ(found().op, "Log");
-  EXPECT_EQ(found().source, NotFinite::Source::kNode);
+  EXPECT_EQ(found().source, NotFiniteOrigin::Source::kNode);
   EXPECT_EQ(found().index, (std::vector<int64_t>{1, 1}));
   EXPECT_EQ(found().sample, 1);
   EXPECT_FALSE(found().is_nan);
@@ -93,7 +93,7 @@ TEST_F(NotFiniteWatchTest, WhatReachesNoResultIsNoFault) {
 TEST_F(NotFiniteWatchTest, NamesAnInput) {
   for (float value : {kInf, kNaN}) {
     Run(kLog, {{"x", Rows({1, 2, 3, 4, 5, value})}});
-    EXPECT_EQ(found().source, NotFinite::Source::kInput);
+    EXPECT_EQ(found().source, NotFiniteOrigin::Source::kInput);
     EXPECT_EQ(found().result.name, "x");
     EXPECT_EQ(found().sample, 2);
     EXPECT_EQ(found().is_nan, std::isnan(value));
@@ -112,7 +112,7 @@ update w = w2
 
 TEST_F(NotFiniteWatchTest, NamesStateAndNextState) {
   Run(kState, {{"x", Rows({1, 2, 3, 4})}}, {{"w", Rows({1, kInf, 3, 4})}});
-  EXPECT_EQ(found().source, NotFinite::Source::kState);
+  EXPECT_EQ(found().source, NotFiniteOrigin::Source::kState);
   EXPECT_EQ(found().result.name, "w");
   EXPECT_EQ(found().sample, -1);
   Run(kState, {{"x", Rows({1e19f, 0, 0, 1e19f})}},
@@ -161,7 +161,7 @@ output d
 output l
 )",
       {{"x", Rows({1, 2, kInf, 4})}});
-  EXPECT_EQ(found().source, NotFinite::Source::kInput);
+  EXPECT_EQ(found().source, NotFiniteOrigin::Source::kInput);
   EXPECT_EQ(found().sample, 1);
 }
 
