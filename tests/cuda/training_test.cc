@@ -129,5 +129,63 @@ TEST(CudaFusedTraining, LossesAreThoseOfKernelsApart) {
   }
 }
 
+// The tensors that `dump` keeps of the first step.
+Dump FirstDump(TrainingSession& session, const TensorMap& feeds) {
+  const StepResult result = session.Step(std::vector<TensorMap>{feeds}, 1e-3);
+  EXPECT_EQ(result.dumps.size(), 1u);
+  return result.dumps.empty() ? Dump() : result.dumps[0];
+}
+
+// Relative to the largest number of `want`.
+double Distance(const Tensor& want, const Tensor& got) {
+  double largest = 0, most = 0;
+  for (int64_t i = 0; i < want.size(); ++i) {
+    largest = std::max(largest, std::fabs(DoubleAt(want, i)));
+    most = std::max(most, std::fabs(DoubleAt(want, i) - DoubleAt(got, i)));
+  }
+  return largest > 0 ? most / largest : most;
+}
+
+// Kernels of the GPU turn codes, pad them, and store scales as bytes: tensors
+// that are kept have the form of the CPU's all the same. Weights of the first
+// step are the same on both, so are their codes. A step without them has the
+// same losses.
+TEST(CudaDump, HasTheTensorsOfTheCpu) {
+  for (const char* recipe :
+       {"off", "tensorwise", "delayed", "rowwise", "blockwise", "mxfp8"}) {
+    CorpusCase c(Fixture("nanogpt/d18"));
+    c.options.recipe = ParseRecipe(recipe);
+    auto plain = MakeSession(c.options, MakeCudaProvider());
+    const std::vector<float> losses = Train(*plain, c.feeds, 1, 3);
+    c.options.dump = {"*"};
+    c.options.at_steps = {"1", "3"};
+    auto session = MakeSession(c.options, MakeCudaProvider());
+    EXPECT_EQ(Train(*session, c.feeds, 1, 3), losses) << recipe;
+    auto on_cpu = TrainingSession::Create(c.options);
+    auto on_gpu = MakeSession(c.options, MakeCudaProvider());
+    const Dump want = FirstDump(*on_cpu, c.feeds);
+    const Dump got = FirstDump(*on_gpu, c.feeds);
+    ASSERT_EQ(got.size(), want.size()) << recipe;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const DumpedTensor &a = want[i], &b = got[i];
+      const std::string what =
+          Concat(recipe, " ", a.fqn, " ", a.gemm, " ", a.operand);
+      EXPECT_EQ(Concat(recipe, " ", b.fqn, " ", b.gemm, " ", b.operand), what);
+      EXPECT_LT(Distance(a.value, b.value), 0.1) << what;
+      ASSERT_EQ(a.has_codes(), b.has_codes()) << what;
+      if (!a.has_codes()) continue;
+      EXPECT_EQ(b.codes.shape(), a.codes.shape()) << what;
+      EXPECT_EQ(b.scale.shape(), a.scale.shape()) << what;
+      // The GPU's codes stand for its own numbers, within half a step.
+      const double half_step = b.codes.dtype() == DType::kE5M2 ? 0.125 : 0.0625;
+      EXPECT_LE(Distance(b.value, Decoded(b)), half_step) << what;
+      if (a.operand != "weight") continue;
+      EXPECT_TRUE(Identical(a.value, b.value)) << what;
+      EXPECT_TRUE(Identical(a.codes, b.codes)) << what;
+      EXPECT_TRUE(Identical(a.scale, b.scale)) << what;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace onnx_fp8
