@@ -77,7 +77,8 @@ def renamed(part):
 
 WHERE = f"[{FILE}] "
 edited("dump_that_is_cut_off", WHERE + "expected", "bytes of data, got", edit=lambda path: cut(path, -20))
-edited("dump_without_a_header", WHERE + "expected a safetensors header within 40 bytes", edit=lambda path: cut(path, 40))
+edited("dump_without_a_header", WHERE + "expected a safetensors header within 40 bytes",
+       edit=lambda path: cut(path, 40))
 edited("dump_that_is_empty", WHERE + "expected a safetensors file, got 0 bytes", edit=lambda path: cut(path, 0))
 edited("dump_of_a_newer_program", WHERE + "expected a dump of format 1, got 2", edit=metadata(**{"onnx_fp8.dump": "2"}))
 edited("safetensors_that_are_no_dump", WHERE + "expected a file that --dump wrote, got other safetensors",
@@ -86,18 +87,24 @@ edited("dump_without_a_step", WHERE + "expected a whole number from 1 as step, g
 edited("dump_of_step_zero", WHERE + "expected a whole number from 1 as step, got \"0\"", edit=metadata(step="0"))
 edited("dump_with_a_torn_list", WHERE + "expected a list of objects as tensors", edit=metadata(tensors="[{"))
 edited("dump_with_a_list_of_numbers", WHERE + "expected a list of objects as tensors", edit=metadata(tensors="[1]"))
-edited("dump_with_a_deep_list", WHERE + "expected a list of objects as tensors", edit=metadata(tensors="[" * 9 + "]" * 9))
+edited("dump_with_a_deep_list", WHERE + "expected a list of objects as tensors",
+       edit=metadata(tensors="[" * 9 + "]" * 9))
 edited("dumped_tensor_without_a_layer", WHERE + "expected a text as fqn of each tensor", edit=entry(fqn=1))
 edited("dumped_tensor_of_no_use", WHERE + "expected a whole number from 1 as use of each tensor", edit=entry(use=0))
-edited("dumped_tensor_that_is_missing", f"[{FILE}: v] expected a tensor v/forward/input/value, got none", edit=entry(fqn="v"))
-edited("dumped_codes_without_scales", f"[{FILE}: w] expected a tensor w/forward/input/scale, got none", edit=renamed("scale"))
+edited("dumped_tensor_that_is_missing", f"[{FILE}: v] expected a tensor v/forward/input/value, got none",
+       edit=entry(fqn="v"))
+edited("dumped_codes_without_scales", f"[{FILE}: w] expected a tensor w/forward/input/scale, got none",
+       edit=renamed("scale"))
 edited("dumped_codes_without_blocks", f"[{FILE}: w] expected two numbers as block", edit=entry(block=[1]))
-edited("dumped_codes_of_negative_blocks", f"[{FILE}: w] expected whole numbers from 0 as block", edit=entry(block=[-1, 0]))
+edited("dumped_codes_of_negative_blocks", f"[{FILE}: w] expected whole numbers from 0 as block",
+       edit=entry(block=[-1, 0]))
 edited("dumped_codes_of_other_blocks", "[w] expected 2 scales of input, got 1", edit=entry(block=[1, 0]))
 edited("dump_of_another_model", "[run] expected dumps of the model of other, got some of a model with other parameters",
        edit=metadata(model="00000000"))
-edited("dump_without_a_micro_batch", "[run/dumps] expected micro-batches 1 to 2 of step 1, got others", edit=pathlib.Path.unlink)
-edited("dump_of_a_micro_batch_twice", "[run/dumps] expected micro-batches 1 to 2 of step 1, got others", edit=metadata(batch="2"))
+edited("dump_without_a_micro_batch", "[run/dumps] expected micro-batches 1 to 2 of step 1, got others",
+       edit=pathlib.Path.unlink)
+edited("dump_of_a_micro_batch_twice", "[run/dumps] expected micro-batches 1 to 2 of step 1, got others",
+       edit=metadata(batch="2"))
 
 
 @cases("[other] expected files that --dump wrote, got none")
