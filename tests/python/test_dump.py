@@ -320,6 +320,6 @@ def test_dumps_that_can_not_be_compared_are_refused(runs, tmp_path):
 
 def test_several_ranks_are_refused(tmp_path):
     need_mpi()
-    done = ranks(2, "train", GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--batch-size", 4, "--steps", 2, "--dump",
-                 "*", "--at-steps", "1", "--out", tmp_path / "run", mesh="dp=2", code=2)
+    done = ranks(2, "train", GPT, "--data", gpt_data(tmp_path / "d.npz"), *CE, "--batch-size", 4, "--steps", 2,
+                 "--dump", "*", "--at-steps", "1", "--out", tmp_path / "run", mesh="dp=2", code=2)
     assert "--dump: expected one process, got several ranks of --mesh" in done.stderr
