@@ -77,7 +77,7 @@ def test_all_of_notice_is_listed(tmp_path):
     # NOTICE itself, read in another way.
     head = (ROOT / "NOTICE").read_text().split("\n----")[0]
     names = {line[2:22].strip() for line in head.splitlines() if re.match(r"  \S.*Copyright", line)}
-    assert len(names) == 11
+    assert len(names) == 12
     names -= {"libc++", "Zig"}  # of the preset portable
     assert set(parts) == (names | {"zlib"} if with_ort else names - {"ONNX Runtime"})
     for part in (main, *parts.values()):

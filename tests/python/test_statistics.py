@@ -100,7 +100,7 @@ def test_products_have_the_noise_of_their_casts(tmp_path):
     for gemm, product in exact.items():
         sqnr = 10 * np.log10((product**2).sum() / ((product - real[gemm])**2).sum())
         assert float(rows["w", gemm, "product", 1][1]) == pytest.approx(sqnr, abs=0.06), gemm
-        assert float(rows["w", gemm, "product", 1][6]) == pytest.approx(np.abs(product).max(), rel=1e-3)
+        assert float(rows["w", gemm, "product", 1][8]) == pytest.approx(np.abs(product).max(), rel=1e-3)
 
 
 def test_layers_are_chosen(tmp_path):
@@ -180,8 +180,8 @@ def test_an_evaluation_measures_the_casts_of_the_forward(tmp_path, recipe):
     assert casts.keys() == {at for at, line in step.items() if line["gemm"] == "forward"} and casts
     for at, cast in casts.items():
         # An evaluation may compute a sum in another order than a step.
-        sqnr = [numbers.pop("sqnr", np.inf) for numbers in (cast, step[at])]
-        assert cast == step[at] and sqnr[0] == pytest.approx(sqnr[1], rel=1e-9)
+        ratios = [[numbers.pop(name, np.inf) for name in ("sqnr", "line_sqnr")] for numbers in (cast, step[at])]
+        assert cast == step[at] and ratios[0] == pytest.approx(ratios[1], rel=1e-9)
 
 
 def test_batches_of_an_evaluation_are_joined(tmp_path):
