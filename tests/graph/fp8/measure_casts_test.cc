@@ -71,7 +71,8 @@ TEST(MeasureCasts, ChangesNothingElse) {
     const auto before = InFp8(recipe), graph = InFp8(recipe);
     const CastMeasures measures = MeasureCasts(*graph, {});
     const auto n = static_cast<int64_t>(measures.casts.size());
-    EXPECT_EQ(measures.numbers->shape, Shape{CastStatistics::kNumbers * n}) << recipe;
+    EXPECT_EQ(measures.numbers->shape, Shape{CastStatistics::kNumbers * n})
+        << recipe;
     EXPECT_EQ(measures.numbers->dtype, DType::kDouble);
     EXPECT_EQ(graph->outputs.back(), measures.numbers);
     Names of_before, of_graph;
