@@ -97,13 +97,16 @@ void InputFile::CheckWhole() const {
         kBecameShorter);
 }
 
-std::string ReadText(const std::string& path, uint64_t most) {
-  const InputFile file(path);
-  Check(file.size() <= most, "[", path, "] expected a file of at most ", most,
-        " bytes, got ", file.size());
+std::string ReadText(const InputFile& file, uint64_t most) {
+  Check(file.size() <= most, "[", file.path(), "] expected a file of at most ",
+        most, " bytes, got ", file.size());
   std::string text(file.size(), '\0');
   file.Read(text.data(), text.size(), 0);
   return text;
+}
+
+std::string ReadText(const std::string& path, uint64_t most) {
+  return ReadText(InputFile(path), most);
 }
 
 }  // namespace onnx_fp8

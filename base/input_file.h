@@ -44,6 +44,7 @@ class InputFile {
 };
 
 // All bytes of a file. Errors: InputFile's; it has more than `most` bytes.
+std::string ReadText(const InputFile& file, uint64_t most);
 std::string ReadText(const std::string& path, uint64_t most);
 
 }  // namespace onnx_fp8

@@ -47,7 +47,7 @@ void ResolveFiles(const OptionSet& options, FlagMap* saved) {
   if (at != saved->end() && at->second[0].ends_with(".json")) {
     const LayerRecipes all = ParseLayerRecipes(at->second[0]);
     at->second = {RecipeText(all.recipe)};
-    // Behind those that the flag names, which come first.
+    // The first glob that matches counts, so the flag's own globs stay first.
     for (const auto& [glob, recipe] : all.layers) {
       (*saved)["--recipe-for"].push_back(glob + "=" + RecipeText(recipe));
     }

@@ -15,8 +15,8 @@
 
 namespace onnx_fp8 {
 
-// The noise of one product of a layer. The product is compared with that of the
-// same operands before their casts: the noise of other layers is not in it.
+// The noise of one product of a layer: the FP8 product beside the product of
+// its operands before their casts.
 struct ProductNoise {
   std::string gemm;  // "forward", "dgrad" or "wgrad"
   // In dB, the lesser one of CastStatistics' Sqnr and LineSqnr. The worst of

@@ -7,9 +7,9 @@
 
 namespace onnx_fp8 {
 
-// What numbers a tensor of floats holds.
+// The range of the numbers in a tensor of floats.
 struct TensorRange {
-  // Of its finite elements; 0 if there is none.
+  // The range of the finite elements; 0 if there is none.
   double min = 0, max = 0, amax = 0;
   int64_t nans = 0;
   int64_t infinite = 0;

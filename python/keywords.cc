@@ -18,7 +18,7 @@ std::string Keyword(const std::string& name, const std::string& value) {
 }
 
 std::string Function(const std::string& name) {
-  // Of the program alone.
+  // Python has no function for these commands.
   if (name == "bench" || name == "explain") return "`onnx-fp8 " + name + "`";
   return "`onnx_fp8." + (name == "eval" ? "evaluate" : name) + "`";
 }

@@ -12,6 +12,7 @@
 #include "cli/bench/timing.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/output_place.h"
 #include "graph/builder.h"
 #include "onnx_fp8/float8.h"
 #include "training/make_provider.h"

@@ -12,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/output_place.h"
 #include "cli/report/text.h"
 #include "onnx_fp8/recipe_text.h"
 #include "training/make_provider.h"

@@ -14,6 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/output_place.h"
 #include "graph/op_facts.h"
 #include "providers/node_profile.h"
 #include "training/make_provider.h"

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/save.h"
 
-#include <filesystem>
-
 #include "base/check.h"
 #include "base/file.h"
 #include "base/parallel.h"
 #include "training/make_provider.h"
 
 namespace onnx_fp8 {
-
-void RequireFolderOf(const std::string& file) {
-  auto folder = std::filesystem::absolute(file).parent_path();
-  Check(IsFolder(folder), "[", file, "] can't be written: there is no folder ",
-        folder.string());
-}
 
 std::string MachineText(const std::string& provider) {
   ProviderInfo info = MakeProvider(provider)->Describe();

@@ -9,9 +9,6 @@
 
 namespace onnx_fp8 {
 
-// For before the measurements. Errors: the file's folder does not exist.
-void RequireFolderOf(const std::string& file);
-
 // "avx512bf16, packed avx512, 2 threads", for people.
 std::string MachineText(const std::string& provider);
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/file.h"
 #include "base/printable.h"
+#include "cli/calibration_data.h"
 #include "cli/commands/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/output_place.h"
 #include "cli/report/cast_table.h"
 #include "cli/report/progress.h"
 #include "training/run/session_options.h"
@@ -110,23 +110,15 @@ int Calibrate(const Arguments& arguments) {
   ApplyMachine(flags);
   const std::string out = flags.Text("out");
   const int64_t wanted = flags.Int("steps");
-  auto folder = std::filesystem::absolute(out).parent_path();
-  Check(IsFolder(folder), "[", out, "] can't be written: there is no folder ",
-        folder.string());
+  RequireFolderOf(out);
   SessionOptions options = ObservingOptions(flags);
   auto session = TrainingSession::Create(options);
   // Which weights the model took, and which it lacks.
   if (flags.Given("weights") || flags.Given("init")) Notes(session->Notes());
-  DataLayout layout =
-      LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
-  DatasetSpec spec =
-      MakeDatasetSpec(flags.List("data"), layout, options.budgets);
-  spec.shuffle = true;
-  spec.drop_last = true;
-  Dataset data(spec);
-  Notes(data.notes());
+  const Dataset data = CalibrationData(flags, *session);
   std::vector<MeasuredCast> casts;
-  int64_t steps = Observe(*session, data, layout.batch_size, wanted, &casts);
+  int64_t steps =
+      Observe(*session, data, data.spec().batch_size, wanted, &casts);
   if (steps < wanted) return kInterrupted;
   StaticScales scales = {out, {}};
   for (const ScaleInfo& info : session->Scales()) {

@@ -42,7 +42,7 @@ std::string CountText(const TensorDifference& part) {
   return Concat(part.differing, " of ", part.elements);
 }
 
-// What the dumps are of, in one line each.
+// One line: the dump, its recipe and its provider.
 void PrintSource(const std::string& name, const std::string& path,
                  const DumpFile& dump) {
   Out() << "  " << name << "  " << Printable(path) << ": "

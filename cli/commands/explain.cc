@@ -40,7 +40,8 @@ CommandHelp ExplainHelp() {
            "onnx-fp8 explain runs/gpt --step 120 --json"}};
 }
 
-// Errors: data that no file has; a run of several ranks; another seed.
+// Errors: the run read its data from memory; it had several ranks; its
+// configuration names another seed than the evidence.
 void CheckReplays(const RunConfig& config, const std::string& folder,
                   const StepEvidence& evidence) {
   Check(evidence.ranks == 1, "[", folder, "] step ", evidence.step, " ran on ",
@@ -79,7 +80,7 @@ StepEvidence ChooseEvidence(const std::string& folder,
   return chosen;
 }
 
-// What evidence would say of a step that has none.
+// Completes the evidence of a step for which the run kept none.
 void FillIn(const ReplayedRun& run, StepEvidence* evidence) {
   const TrainerSpec& spec = run.spec;
   Check(evidence->step <= spec.steps, "`step`: expected at most ", spec.steps,

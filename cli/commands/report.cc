@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <filesystem>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -8,6 +7,7 @@
 #include "base/printable.h"
 #include "cli/commands/commands.h"
 #include "cli/output.h"
+#include "cli/output_place.h"
 #include "cli/report/text.h"
 #include "cli/report_page/page.h"
 #include "training/run/session_options.h"
@@ -34,9 +34,7 @@ CommandHelp ReportHelp() {
 // Errors: the page can't be written there, or would replace a file that is no
 // such page.
 void RequirePlace(const std::string& out) {
-  const auto folder = std::filesystem::absolute(out).parent_path();
-  Check(IsFolder(folder), "[", out, "] can't be written: there is no folder ",
-        folder.string());
+  RequireFolderOf(out);
   Check(!IsFolder(out), "[", out,
         "] is a folder: expected the name of a page, such as report.html");
   if (!PathExists(out)) return;

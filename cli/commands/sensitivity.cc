@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "cli/calibration_data.h"
 #include "cli/commands/commands.h"
 #include "cli/json_line.h"
 #include "cli/output.h"
+#include "cli/output_place.h"
 #include "cli/report/choose_recipes.h"
 #include "cli/report/text.h"
 #include "onnx_fp8/recipe_text.h"
@@ -49,19 +50,6 @@ CommandHelp SensitivityHelp() {
         "cross_entropy -o recipe.json",
         "onnx-fp8 sensitivity model.onnx --data train.npz --loss mse "
         "--recipes tensorwise,rowwise --sqnr 25 --json"}});
-}
-
-// Data as the model takes it.
-Dataset DataFor(const Flags& flags, const SessionOptions& options) {
-  const auto session = TrainingSession::Create(options);
-  Notes(session->Notes());
-  const DataLayout layout =
-      LayOutData(session->Inputs(), session->Loss(), DataOf(flags));
-  DatasetSpec spec =
-      MakeDatasetSpec(flags.List("data"), layout, options.budgets);
-  spec.shuffle = true;
-  spec.drop_last = true;
-  return Dataset(spec);
 }
 
 Json RecipeFile(const Sensitivity& result) {
@@ -146,9 +134,7 @@ int SensitivityCommand(const Arguments& arguments) {
   ApplyMachine(flags);
   const std::string out = flags.Text("out");
   if (!out.empty()) {
-    const auto folder = std::filesystem::absolute(out).parent_path();
-    Check(IsFolder(folder), "[", out, "] can't be written: there is no folder ",
-          folder.string());
+    RequireFolderOf(out);
     if (!out.ends_with(".json")) {
       throw OptionError("`out`: expected the name of a .json file, got " + out);
     }
@@ -159,8 +145,10 @@ int SensitivityCommand(const Arguments& arguments) {
   spec.sqnr = flags.Number("sqnr");
   spec.batches = flags.Int("batches");
   spec.first_only = flags.On("first_only");
-  const Dataset data = DataFor(flags, spec.options);
-  Notes(data.notes());
+  auto session = TrainingSession::Create(spec.options);
+  Notes(session->Notes());
+  const Dataset data = CalibrationData(flags, *session);
+  session.reset();  // its memory is needed
   const std::optional<Sensitivity> result = MeasureAndShow(spec, data);
   if (!result) return kInterrupted;
   if (!out.empty())

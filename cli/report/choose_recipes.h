@@ -36,8 +36,8 @@ std::string RecipeCounts(const Sensitivity& result,
 std::optional<Sensitivity> MeasureAndShow(SensitivitySpec spec,
                                           const Dataset& data);
 
-// The bound of the recipe "auto" or "auto:sqnr=X" in dB; nullopt: `recipe` is
-// another one. Errors: OptionError.
+// The least SQNR in dB that the recipe "auto" or "auto:sqnr=X" asks of each
+// product. Nullopt: the recipe is another one. Errors: OptionError.
 std::optional<double> AutoSqnr(const std::string& recipe);
 
 }  // namespace onnx_fp8

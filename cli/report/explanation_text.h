@@ -9,7 +9,7 @@
 
 namespace onnx_fp8 {
 
-// What `explain` says of a step, for people and for programs
+// The explanation of a step as text and as JSON, which `explain` prints
 // (docs/command_line.md).
 void PrintExplanation(const std::string& folder, const StepEvidence& evidence,
                       const Explanation& explanation, std::ostream& out);

@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Together these keep a page below 2 MB. Three runs have whole curves of 2,000
-// steps, and 200 columns for 300 tensors each.
+// These limits keep a page below 2 MB. Within them, three runs of 2,000 steps
+// and 300 tensors each keep all points of their curves, and 200 columns.
 constexpr size_t kMostCurvePoints = 20'000;  // of all curves
 constexpr size_t kMostColumns = 200;
 constexpr size_t kFewestColumns = 20;
@@ -59,8 +59,8 @@ Json RangesJson(const std::vector<int64_t>& steps) {
   return {{"count", steps.size()}, {"ranges", ranges}, {"told", told}};
 }
 
-// Places on the curve of the loss for marks of skipped steps: the loss of the
-// step, or of the last step before that has one.
+// Where skipped steps are marked on the curve of the loss. A skipped step
+// without a finite loss is marked at the loss of an earlier step.
 Json MarksJson(const RunRecord& run) {
   Json marks = Json::array();
   const size_t count = std::min(run.skipped.size(), kMostMarks);

@@ -19,7 +19,7 @@ inline constexpr std::string_view kPageBegin =
 // kMostReportedRuns runs.
 std::string ReportPage(std::span<const RunRecord> runs);
 
-// What the page's script draws, as JSON.
+// The numbers that the page's script draws, as JSON.
 std::string PageData(std::span<const RunRecord> runs);
 
 // JSON that may stand between <script> and </script>: without the letters <,

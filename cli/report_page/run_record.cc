@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/input_file.h"
 #include "base/shallow_json.h"
-#include "cli/report_page/json_lines.h"
+#include "data/json_lines.h"
 
 namespace onnx_fp8 {
 namespace {
@@ -27,14 +27,9 @@ bool IsThere(const std::string& folder, const char* name) {
   return PathExists(folder + "/" + name);
 }
 
-// A small file of the folder. Errors: as InputFile's; more bytes.
+// A small file of the folder. Errors: a link; more than 16 MiB.
 std::string ReadSmall(const std::string& folder, const char* name) {
-  const InputFile file(folder, name);
-  Check(file.size() <= kLongestConfig, "[", file.path(),
-        "] expected at most 16 MiB, got ", file.size(), " bytes");
-  std::string text(file.size(), '\0');
-  file.Read(text.data(), text.size(), 0);
-  return text;
+  return ReadText(InputFile(folder, name), kLongestConfig);
 }
 
 void AddPoint(const JsonFields& line, const char* key, Curve* curve) {

@@ -11,7 +11,7 @@
 
 namespace onnx_fp8 {
 
-// What a report shows of one run's folder. Texts are as the folder has them.
+// One run's folder, as a report shows it. Texts are copied unchanged.
 struct RunRecord {
   std::string folder;
   std::vector<std::pair<std::string, std::string>> facts;     // program, model

@@ -38,7 +38,8 @@ std::string FactOf(const Node& product, const char* key) {
   return known == product.metadata.end() ? "" : known->second;
 }
 
-// Of a product's operand: null if no node of the step casts it.
+// The node that casts an operand of the product; null: no node of the step
+// does.
 const Node* CastOf(const Node& product, size_t i) {
   const Node* node = product.in(2 * i)->producer;
   return node && FactsOf(*node).kind == OpKind::kQuantize ? node : nullptr;

@@ -165,7 +165,8 @@ NotFiniteWatch::Seen NotFiniteWatch::LookAtSource(const Value& value,
 
 void NotFiniteWatch::Trace(const Node& node, const Value& value,
                            const Tensor& tensor, Seen* seen) {
-  // Of operands with NaN alone, if there are any: they decide.
+  // NaN in a result comes from an operand with NaN, if there is one: operands
+  // with Inf are then left out.
   bool any_nan = false, finite = true;
   for (const Value* in : node.inputs()) {
     const auto it = in ? seen_.find(in) : seen_.end();

@@ -58,7 +58,7 @@ struct LargeResult {
 // source then.
 class NotFiniteWatch : public NodeObserver {
  public:
-  // Of new state alone.
+  // Watches the nodes that make new state, and no others.
   NotFiniteWatch() : of_state_(true) {}
   // `samples`: of each of the step's batches. `by_sample`: their arrays whose
   // first axis has the samples.
@@ -82,7 +82,7 @@ class NotFiniteWatch : public NodeObserver {
   const std::vector<LargeResult>& largest() const { return largest_; }
 
  private:
-  // What is known of a value.
+  // Facts about a value that a node has read or made.
   struct Seen {
     std::optional<TensorRange> range;
     // Index in origins_; -1: it is finite, or a constant.
@@ -109,10 +109,11 @@ class NotFiniteWatch : public NodeObserver {
   const bool of_state_ = false;
   const std::vector<int64_t> sizes_;
   const std::set<std::string> by_sample_;
-  // Of a Run that reads a batch; else of the one before, and 0.
+  // The number of the last batch that a Run has read, and its samples. The
+  // latter are 0 in a Run that reads no batch.
   int64_t batch_ = -1, samples_ = 0;
   ExecutionProvider* provider_ = nullptr;  // of a Run
-  // Of a Run, whose graph stays.
+  // The values of the current Run.
   std::unordered_map<const Value*, Seen> seen_;
   std::unordered_set<const Value*> new_state_;  // with of_state_
   std::vector<NotFiniteOrigin> origins_;

@@ -97,7 +97,7 @@ std::string TextOf(const std::set<int64_t>& steps) {
   return Joined(words);
 }
 
-// What names a tensor among all that a file has.
+// A key that each tensor of a file has alone.
 using TensorKey = std::tuple<std::string, std::string, std::string, int64_t>;
 
 TensorKey KeyOf(const DumpedTensor& t) {

@@ -18,7 +18,7 @@ struct TensorDifference {
   // Types or shapes of A's and B's, if these differ: then all elements count as
   // differing, and there are no other numbers.
   std::string a_type = {}, b_type = {};
-  // Of the pairs in which both are finite. Codes have none.
+  // From pairs of finite numbers alone. Codes have none of the three.
   std::optional<double> max_abs = {};   // the largest |a - b|
   std::optional<double> relative = {};  // max_abs over the largest |a|
   // Σ a² over Σ (a - b)² in dB; none without a difference.
@@ -39,7 +39,7 @@ struct ComparedTensor {
   const TensorDifference* First() const;
   // Null: one of them lacks the part.
   const TensorDifference* Find(const std::string& part) const;
-  // What tells how far the numbers are apart: the tensor before the cast, or if
+  // The part whose numbers tell the distance: the tensor before the cast, or if
   // that is the same, the decoded one. Null: nothing differs.
   const TensorDifference* Numbers() const;
 };

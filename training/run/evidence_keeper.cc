@@ -43,7 +43,8 @@ EvidenceKeeper::EvidenceKeeper(const TrainingSession& session,
     kept_ = ReadEvidence(spec.folder);
     if (std::erase_if(kept_, later) > 0) WriteEvidence(spec.folder, kept_);
   } catch (const Error&) {
-    // Of another version, or a full disk: what the run finds replaces it.
+    // The file is of another version, or the disk is full. New evidence of
+    // this run replaces the file.
   }
 }
 

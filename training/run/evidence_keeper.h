@@ -16,8 +16,8 @@ namespace onnx_fp8 {
 // float16 overflow with it, and the next step has a smaller one.
 bool IsLossScale(const StepResult& step);
 
-// What is not finite in the step, for people; "": nothing that training should
-// have had. IsLossScale is no fault, and neither is a batch without labels.
+// The first thing in the step that is not finite, for people. "": there is
+// none, or it is no fault (IsLossScale, a batch without labels).
 std::string WhatIsNotFinite(const StepResult& step);
 
 // Keeps the evidence of a run's first step that is not finite, and of its first

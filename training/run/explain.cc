@@ -2,16 +2,14 @@
 #include "training/run/explain.h"
 
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/number_text.h"
-#include "base/shallow_json.h"
-#include "onnx_fp8/run_folder.h"
+#include "data/json_lines.h"
 #include "training/run/batch_groups.h"
 #include "training/run/data_layout.h"
 
@@ -26,28 +24,19 @@ std::optional<double> FiniteOrNone(double number) {
   return number;
 }
 
-std::optional<double> NumberOf(const nlohmann::json& line, const char* key) {
-  const auto at = line.find(key);
-  if (at == line.end()) return -1;  // it is not known
-  if (!at->is_number()) return std::nullopt;
-  return at->get<double>();
+std::optional<double> NumberOf(const JsonFields& line, const char* key) {
+  return line.Find(key) ? line.Number(key) : -1;  // -1: it is not known
 }
 
 // Lines that are not ours are left out: the numbers are compared, not needed.
 std::map<int64_t, Numbers> NumbersOfRun(const std::string& folder) {
   std::map<int64_t, Numbers> all;
-  std::ifstream file(RunFolder(folder).metrics(), std::ios::binary);
-  for (std::string text; std::getline(file, text);) {
-    try {
-      const auto line = ParseShallowJson(text.data(), text.size(), 4, "");
-      if (!line.is_object() || !line.contains("loss")) continue;
-      const auto step = line.find("step");
-      if (step == line.end() || !step->is_number_integer()) continue;
-      all[step->get<int64_t>()] = {NumberOf(line, "loss"),
-                                   NumberOf(line, "grad_norm")};
-    } catch (const Error&) {  // deep nesting
-    }
-  }
+  const std::string name = "metrics.jsonl";
+  if (!PathExists(folder + "/" + name)) return all;
+  ReadJsonLines(folder, name, [&](const JsonFields& line) {
+    if (!line.Find("loss")) return;
+    all[line.Step()] = {NumberOf(line, "loss"), NumberOf(line, "grad_norm")};
+  });
   return all;
 }
 
@@ -174,7 +163,7 @@ Explanation ExplainStep(TrainingSession& session, const Dataset& data,
   const NextBatches batches = ReadBatches(data, group, spec.layout);
   NotFiniteWatch watch(batches.sizes, InputsBySample(spec.layout));
   step(batches, &watch);
-  // What reaches no result is no fault of a step that was done.
+  // NaN that reaches no result is no fault, unless the step was skipped.
   if (watch.reaches_results() || explanation.result.skipped) {
     explanation.found = watch.found();
   }

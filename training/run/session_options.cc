@@ -238,9 +238,10 @@ GemmFilter FilterOf(const OptionSet& options) {
                        options.List("exclude"),
                        {},
                        nullptr};
+  const LayerRecipes recipes = LayerRecipesOf(options);
   if (const std::string speeds = options.Text("auto_filter"); !speeds.empty()) {
     filter.speeds = std::make_shared<const SpeedTable>(LoadSpeedTable(speeds));
-    CheckSpeeds(*filter.speeds, RecipeOf(options));
+    CheckSpeeds(*filter.speeds, recipes.recipe);
   }
   for (const std::string& text : options.List("recipe_for")) {
     const size_t split = text.find('=');
@@ -254,7 +255,7 @@ GemmFilter FilterOf(const OptionSet& options) {
     if (filter.speeds) CheckSpeeds(*filter.speeds, own);
     filter.recipes.emplace_back(text.substr(0, split), own);
   }
-  for (const auto& [glob, own] : LayerRecipesOf(options).layers) {
+  for (const auto& [glob, own] : recipes.layers) {
     if (filter.speeds) CheckSpeeds(*filter.speeds, own);
     filter.recipes.emplace_back(glob, own);
   }

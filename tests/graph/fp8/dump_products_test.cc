@@ -94,7 +94,7 @@ TEST(DumpProducts, NamesEachOperandAndEachResult) {
   }
 }
 
-// What was there keeps its order and its operands.
+// Nodes that were there keep their order and their operands.
 TEST(DumpProducts, AddsOutputsAlone) {
   for (const char* recipe : {"off", "tensorwise", "rowwise", "delayed"}) {
     const auto before = Rewrite(recipe).graph, graph = Rewrite(recipe).graph;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files with one flat JSON object per line, such as metrics.jsonl. A run may
-// come from somebody else, and a process may have ended within a line: what
-// can't be read is counted and left out.
+// Files with one flat JSON object per line, such as metrics.jsonl. Somebody
+// else may have written the file, and a process may have ended within a line.
+// The reader leaves out lines that it can't read, and counts them.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class JsonFields {
   std::string_view Text(std::string_view key) const;
   bool On(std::string_view key) const;
   bool IsNull(std::string_view key) const;
-  // A whole number from 1 to 2^53, which JavaScript holds; else 0.
+  // The number "step" if it is whole, from 1 to 2^53 (JavaScript holds no
+  // larger ones exactly); else 0.
   int64_t Step() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report_page/json_lines.h"
+#include "data/json_lines.h"
 
 #include <gtest/gtest.h>
 

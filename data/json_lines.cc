@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report_page/json_lines.h"
+#include "data/json_lines.h"
 
 #include <algorithm>
 #include <cmath>
@@ -143,7 +143,7 @@ JsonLineCounts ReadJsonLines(
       take(rest);
       rest.clear();
     }
-    // Of a line without an end, enough stays to know that it is too long.
+    // A line that is too long is refused by its size: its rest is not kept.
     if (rest.size() <= kLongestLine) rest.append(piece, begin);
   }
   take(rest);
